@@ -1,0 +1,131 @@
+"""Taking in submissions: everything that is checked before a job may queue.
+
+A submission is refused here or it is queued whole; between the two nothing is left behind.
+What can be checked without the machine is ``wire.read_job``'s; here come the cards, the
+folders and the files.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import string
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from .core.ledger import check_fits
+from .core.model import BadRequest, Job, JobId, Kind, Work
+from .engine import Engine
+from .places import private_folder
+from .ports import GpuProvider
+from .wire import read_job
+
+_FIRST = string.ascii_lowercase
+_REST = string.ascii_lowercase + string.digits
+
+
+def new_id() -> JobId:
+    """Eight lower-case letters and digits; the first is a letter, so that no tool reads it as a number."""
+    return secrets.choice(_FIRST) + "".join(secrets.choice(_REST) for _ in range(7))
+
+
+class Admission:
+    """The door to the queue."""
+
+    def __init__(self, engine: Engine, gpus: GpuProvider) -> None:
+        self._engine = engine
+        self._gpus = gpus
+
+    async def submit(self, raws: Sequence[object], *, owner: str, home: str) -> list[JobId]:
+        """Check submissions and queue all of them or none; returns their ids once they are on disk.
+
+        owner  who the kernel or the Hub says the caller is, never what a request says.
+        home   the owner's home, where a job without ``cwd`` runs.
+        Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
+        """
+        jobs: list[Job] = []
+        works: dict[JobId, Work] = {}
+        payloads: dict[JobId, bytes] = {}
+        now = self._engine.clock()
+        for number, raw in enumerate(raws):
+            try:
+                job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=now, home=home)
+                self._check_machine(job, work)
+            except BadRequest as error:
+                raise _numbered(error, number, len(raws)) from None
+            jobs.append(job)
+            works[job.id] = work
+            if payload is not None:
+                payloads[job.id] = payload
+        if not payloads:
+            return await self._engine.submit(jobs, works)
+        return await self._with_payloads(jobs, works, payloads)
+
+    async def _with_payloads(
+        self, jobs: list[Job], works: dict[JobId, Work], payloads: dict[JobId, bytes]
+    ) -> list[JobId]:
+        """Values are on disk before the job is acknowledged, and gone again if it is not queued."""
+        queued: list[JobId] = []
+        try:
+            await anyio.to_thread.run_sync(self._write, payloads)
+            queued = await self._engine.submit(jobs, works)
+        finally:
+            for job_id in payloads.keys() - set(queued):
+                if job_id not in self._engine.state.jobs:
+                    shutil.rmtree(self._engine.folder(job_id), ignore_errors=True)
+        return queued
+
+    def _write(self, payloads: dict[JobId, bytes]) -> None:
+        for job_id, payload in payloads.items():
+            folder = private_folder(self._engine.folder(job_id))
+            descriptor = os.open(folder / "payload.pkl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _check_machine(self, job: Job, work: Work) -> None:
+        state = self._engine.state
+        check_fits(job.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
+        _check_folder(work)
+        if work.kind is Kind.SCRIPT:
+            _check_script(work)
+        if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
+            raise BadRequest(
+                f"python: there is no interpreter {work.python!r}.",
+                field="python",
+                hint="Give the full path of a Python, for example ~/venv/bin/python.",
+            )
+
+
+def _check_folder(work: Work) -> None:
+    if not os.path.isabs(work.cwd):
+        raise BadRequest(f"cwd: {work.cwd!r} is not a full path.", field="cwd", hint="Start it with a slash.")
+    if not Path(work.cwd).is_dir():
+        raise BadRequest(
+            f"cwd: there is no folder {work.cwd!r} on this machine.",
+            field="cwd",
+            hint="Make the folder, or submit from another one.",
+        )
+
+
+def _check_script(work: Work) -> None:
+    script = Path(work.cwd, work.path or "")
+    if not script.is_file():
+        raise BadRequest(
+            f"path: there is no script {str(script)!r}.",
+            field="path",
+            hint="Check the name; it is looked up from the folder the job runs in.",
+        )
+    if not os.access(script, os.R_OK):
+        raise BadRequest(f"path: {str(script)!r} cannot be read.", field="path", hint="Check its permissions.")
+
+
+def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:
+    if count == 1:
+        return error
+    return type(error)(f"Job {number} of the batch: {error.message}", field=error.field, hint=error.hint)

@@ -1,0 +1,161 @@
+"""How an ended attempt is explained to a person: a reason and one sentence, from its log's end.
+
+Knows the wordings of Python, of the GPU frameworks and of the shell (sources:
+``facts/nvml.md`` 4.6). It never decides whether a job succeeded; exit code and signal do.
+"""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+
+from .model import Kind
+
+NO_STDIN = "a background job cannot read input"
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_LONGEST_LINE = 300
+
+_AMOUNT = r"[\d.,]+ ?(?:[KMGT]i?B|bytes)"
+_CUDA_OOM = re.compile(
+    r"(?:CUDA|HIP) out of memory"
+    r"|CUDA error: out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    r"|RESOURCE_EXHAUSTED: (?:Out of memory|OOM)"
+    r"|OOM when allocating tensor"
+    r"|Out of memory allocating [\d,]+ bytes|std::bad_alloc: out_of_memory"
+    r"|cudaMalloc failed: out of memory|(?:failed|unable) to allocate CUDA\d* buffer"
+    r"|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|Cuda failure .*out of memory"
+    r"|torch(?:\.cuda)?\.OutOfMemoryError|cupy\.cuda\.memory\.OutOfMemoryError"
+)
+_REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|trying to allocate|Out of memory allocating|allocating) ({_AMOUNT})")
+_FREE = re.compile(rf"({_AMOUNT}) (?:is|are) free")
+_SHAPE = re.compile(r"OOM when allocating tensor with shape ?(\[[\d,\s]*\])")
+
+_STDIN = re.compile(
+    rf"{NO_STDIN}|EOFError: EOF when reading a line|StdinNotImplementedError"
+    r"|(?:^|\.)BdbQuit\b|No such device or address: '/dev/tty'",
+    re.MULTILINE,
+)
+_BARE_EOF = re.compile(r"^EOFError$", re.MULTILINE)  # getpass says no more than this
+_TRACEBACK = re.compile(r"(?:^(?P<name>[A-Za-z_][\w.]*)\s{2,})?Traceback \(most recent call last\)", re.MULTILINE)
+_CPU_ALLOCATION = re.compile(r"DefaultCPUAllocator")
+
+_STOPPED = {
+    "cancelled": ("cancelled", "ended because it was cancelled"),
+    "timeout": ("timeout", "ended because it ran longer than its time limit"),
+    "preempted": ("preempted", "ended to make room for a more urgent job"),
+}
+
+
+def diagnose(*, code: int | None, signal: int | None, stopped: str | None, tail: str, kind: Kind) -> tuple[str, str]:
+    """Reason (a stable word) and message (one sentence) of an ended attempt.
+
+    code, signal  how the main process ended; at most one is set.
+    stopped       why the attempt was being ended, if it was.
+    tail          the last few KiB of its log as text; colours are taken out here.
+    """
+    if stopped in _STOPPED:
+        return _STOPPED[stopped]
+    if code == 0:
+        return "exit", "ended well"
+    lines = _lines(tail)
+    text = "\n".join(lines)
+    if signal is not None:
+        return _by_signal(signal, text)
+    if (oom := _cuda_oom(text)) is not None:
+        return "cuda_oom", oom
+    if (line := _stdin(lines, text)) is not None:
+        return "stdin", line if NO_STDIN in line else f"{NO_STDIN}: {line}"
+    return "exit", _failure(lines, text, code, kind)
+
+
+def _by_signal(signal: int, text: str) -> tuple[str, str]:
+    if (oom := _cuda_oom(text)) is not None:
+        return "cuda_oom", oom
+    if signal == signals.SIGKILL:
+        return "signal_9", (
+            "killed by signal 9 (SIGKILL); most likely the machine ran out of host memory "
+            "(ask for it with --mem, or use less), or somebody killed it"
+        )
+    return f"signal_{signal}", f"ended by signal {signal} ({_signal_name(signal)})"
+
+
+def _signal_name(signal: int) -> str:
+    try:
+        return signals.Signals(signal).name
+    except ValueError:
+        return "a real-time signal"
+
+
+def _cuda_oom(text: str) -> str | None:
+    """The sentence for a GPU that ran out of memory, with the amounts that were printed."""
+    found = None
+    for found in _CUDA_OOM.finditer(text):  # noqa: B007  the last one is what ended the job
+        pass
+    if found is None:
+        return None
+    start = text.rfind("\n", 0, found.start()) + 1
+    context = text[start : found.end() + 600]
+    if _CPU_ALLOCATION.search(context):
+        return None
+    amounts = [
+        f"{word} {match[1]}"
+        for word, match in (("asked for", _REQUESTED.search(context)), ("free", _FREE.search(context)))
+        if match is not None
+    ]
+    if not amounts and (shape := _SHAPE.search(context)) is not None:
+        amounts = [f"asked for a tensor of shape {shape[1]}"]
+    told = f" ({', '.join(amounts)})" if amounts else ""
+    return f"the GPU ran out of memory{told}; ask for more with --vram, or use smaller batches"
+
+
+def _stdin(lines: list[str], text: str) -> str | None:
+    """The line that shows that the job wanted to read input; it must be among its last words."""
+    traceback = _last_traceback(text)
+    end = "\n".join(lines[-12:]) if traceback is None else text[traceback.start() :]
+    found = list(_STDIN.finditer(end)) or (list(_BARE_EOF.finditer(end)) if "getpass" in end else [])
+    if not found:
+        return None
+    start = end.rfind("\n", 0, found[-1].start()) + 1
+    return _short(end[start:].partition("\n")[0].strip())
+
+
+def _failure(lines: list[str], text: str, code: int | None, kind: Kind) -> str:
+    """An uncaught Python error in its own words (it ends Python with code 1), else code and last line."""
+    if code == 1 and (said := _exception(text)) is not None:
+        return said
+    how = "its exit code is unknown" if code is None else f"exit code {code}"
+    if lines:
+        return f"{how}: {_short(lines[-1].strip())}"
+    # A shell's `read` fails without a word; in a cell an error would have been printed.
+    hint = "" if kind is Kind.CELL else f"; if it asked for something: {NO_STDIN}"
+    return f"{how}; it printed nothing{hint}"
+
+
+def _last_traceback(text: str) -> re.Match[str] | None:
+    return next(reversed(list(_TRACEBACK.finditer(text))), None)
+
+
+def _exception(text: str) -> str | None:
+    """The exception line of the last traceback, in plain Python's or in IPython's form."""
+    traceback = _last_traceback(text)
+    if traceback is None:
+        return None
+    after = text[traceback.end() :].split("\n")[1:]
+    unindented = [line for line in after if not line[0].isspace()]
+    if traceback["name"] is not None:  # IPython puts the name before "Traceback" and frames at the margin
+        unindented = [line for line in unindented if line.startswith(traceback["name"])][-1:]
+    return _short(unindented[0]) if unindented else None
+
+
+def _lines(tail: str) -> list[str]:
+    """What a person would see at the end of the log: no colours, no lines overwritten by a carriage return."""
+    shown = _ESCAPES.sub("", tail).replace("\r\n", "\n")
+    kept = (_UNPRINTABLE.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in shown.split("\n"))
+    return [line.rstrip() for line in kept if line.strip()]
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 3] + "..."

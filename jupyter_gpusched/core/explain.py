@@ -1,0 +1,199 @@
+"""Why a job waits: one current sentence with numbers, and its position in the queue.
+
+The sentences are told from the same room in which ``policy`` looks for a place, so that
+they never claim what the scheduler does not see. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .ledger import Card, serves
+from .model import Claim, Job, JobId, Outcome, Phase, Request
+from .policy import rests
+from .quantities import show_mib, show_seconds
+from .room import Room, find, host_left, open_room, prefers, promise_on, without_claim
+from .state import State, queued
+
+STARTS = "starts with the next pass"
+
+
+def positions(state: State) -> dict[JobId, int]:
+    """The place of every queued job in the queue, from 1, in the order in which jobs are looked at."""
+    return {place.job_id: at for at, place in enumerate(queued(state), start=1)}
+
+
+def waiting(state: State, job: Job, now: float) -> str | None:
+    """Why this job has not started; None for a job that does not wait."""
+    return waiting_in(open_room(state, now), state, job, now)
+
+
+def waiting_all(state: State, now: float) -> dict[JobId, str]:
+    """The sentence of every queued job; for a long list, since the room is looked at only once."""
+    room = open_room(state, now)
+    shared: dict[Request, str] = {}
+    told = {}
+    for job_id in (place.job_id for line in state.queue.values() for place in line):
+        job = state.jobs[job_id]
+        if rests(job, now) or job.claim is not None:
+            told[job_id] = waiting_in(room, state, job, now) or ""
+            continue
+        if job.request not in shared:
+            shared[job.request] = waiting_in(room, state, job, now) or ""
+        told[job_id] = shared[job.request]
+    return told
+
+
+def waiting_in(room: Room, state: State, job: Job, now: float) -> str | None:
+    if job.phase is not Phase.QUEUED:
+        return None
+    if rests(job, now):
+        return _rests(job, now)
+    claimant = job.claim is not None
+    if find(room, job.request, claimant=claimant) is not None:
+        return STARTS
+    if not claimant and find(without_claim(room), job.request) is not None:
+        return _kept_for(state.jobs[state.claimant or ""], room, job.request, now)
+    cause = _host_cause(room, job.request, claimant=claimant) or _cards_cause(room, state, job.request)
+    return cause + (_own_claim(job.claim, room) if job.claim is not None else "")
+
+
+def _rests(job: Job, now: float) -> str:
+    failures = sum(attempt.outcome is Outcome.FAILED for attempt in job.attempts)
+    left = show_seconds((job.not_before or now) - now)
+    return f"attempt {failures} of {job.retries + 1} failed; it is tried again in {left}"
+
+
+def _kept_for(other: Job, room: Room, request: Request, now: float) -> str:
+    """What it needs is there, but others that have waited longer come first."""
+    waited = show_seconds(now - min(other.since, now))
+    cpus, memory = host_left(room)
+    if (request.cpus or 0) > cpus or (request.memory or 0) > memory:
+        what = "CPUs and host memory are"
+    else:
+        what = _listed(other.claim, room) + (" is" if other.claim and len(other.claim.gpus) == 1 else " are")
+    return f"{_needs(request)}; {what} kept for job {other.id}, which has waited {waited} for {_wish(other.request)}"
+
+
+def _own_claim(claim: Claim, room: Room) -> str:
+    if not claim.gpus:
+        return "; what is freed is kept for it"
+    return f"; {_listed(claim, room)} {'is' if len(claim.gpus) == 1 else 'are'} kept for it"
+
+
+def _listed(claim: Claim | None, room: Room) -> str:
+    cards = [room.cards[uuid] for uuid in (claim.gpus if claim else ()) if uuid in room.cards]
+    numbers = ", ".join(str(card.gpu.index) for card in sorted(cards, key=lambda card: card.gpu.index))
+    return f"GPU {numbers}" if len(cards) == 1 else f"GPUs {numbers}"
+
+
+# --- CPUs and host memory -----------------------------------------------------------------
+
+
+def _host_cause(room: Room, request: Request, *, claimant: bool) -> str | None:
+    cpus, memory = host_left(room, claimant=claimant)
+    if request.cpus is not None and request.cpus > cpus:
+        return (
+            f"needs {_count(request.cpus, 'CPU')}; {max(0, cpus)} of {room.settings.cpus} are not taken by other jobs"
+        )
+    if request.memory is not None and request.memory > memory:
+        left, all_of_it = show_mib(max(0, memory)), show_mib(room.settings.memory)
+        return f"needs {show_mib(request.memory)} of host memory; {left} of {all_of_it} is not taken by other jobs"
+    return None
+
+
+# --- cards ----------------------------------------------------------------------------------
+
+
+def _cards_cause(room: Room, state: State, request: Request) -> str:
+    suited = [card for card in room.cards.values() if serves(card.gpu, request)]
+    usable = [card for card in suited if card.gpu.uuid in room.offers]
+    if not suited:
+        return f"{_needs(request)}; " + _nothing_suited(state, request)
+    if not usable:
+        return f"{_needs(request)}; " + _unusable(suited)
+    if len(suited) < request.gpus:
+        return f"{_needs(request)}; only {_count(len(suited), 'such GPU')} can be seen now"
+    fitting = [card for card in usable if _fits(room, card, request)]
+    rest = [card for card in usable if card not in fitting]
+    told = [_needs(request) + "; " + _tally(request, fitting, suited)] if request.gpus > 1 else [_needs(request)]
+    if rest:
+        best = min(rest, key=lambda card: (*_hopeless(card, request), -(card.available or 0), card.gpu.index))
+        told.append(f"{'the next' if request.gpus > 1 else 'best'} is {_state_of(best, request, room)}")
+    return "; ".join([*told, *_obstacles(suited)])
+
+
+def _fits(room: Room, card: Card, request: Request) -> bool:
+    return promise_on(room.offers[card.gpu.uuid], request, room.settings, claimant=True) is not None
+
+
+def _hopeless(card: Card, request: Request) -> tuple[bool, bool, bool]:
+    """Cards of the right size first, and of these the ones that the job would take first."""
+    too_small = request.vram is not None and request.vram > card.usable
+    return too_small, card.exclusive, not prefers(request, card)
+
+
+def _nothing_suited(state: State, request: Request) -> str:
+    if not state.gpus:
+        return "no GPU has been seen yet"
+    if request.gpu_model is not None:
+        return f"no GPU with {request.gpu_model!r} in its name can be seen now"
+    return "no such GPU can be seen now"
+
+
+def _unusable(cards: Sequence[Card]) -> str:
+    """Every card has an obstacle, so nothing can start whatever is free."""
+    return "; ".join(_obstacles(cards)) + "; nothing starts there meanwhile"
+
+
+def _obstacles(cards: Sequence[Card]) -> list[str]:
+    return [f"GPU {card.gpu.index} {card.obstacle}" for card in cards if card.obstacle is not None]
+
+
+def _tally(request: Request, fitting: Sequence[Card], suited: Sequence[Card]) -> str:
+    have = "is" if len(fitting) == 1 else "are"
+    what = "free for it" if request.vram is None or request.exclusive else f"able to give {show_mib(request.vram)}"
+    return f"{len(fitting)} of {_count(len(suited), 'GPU')} {have} {what}"
+
+
+def _state_of(card: Card, request: Request, room: Room) -> str:
+    """One card in numbers: ``GPU 1: 12.1G free, 11.9G in use outside the queue``."""
+    parts = [f"{show_mib(max(0, card.available or 0))} free"]
+    taken = card.promised - card.releasing + room.offers[card.gpu.uuid].fresh
+    if taken:
+        parts.append(f"{show_mib(taken)} promised to {_count(_holders(card), 'job')}")
+    if card.releasing:
+        parts.append(f"{show_mib(card.releasing)} of ended jobs not released yet")
+    if card.foreign is None:
+        parts.append("use outside the queue unknown")
+    elif show_mib(card.foreign) != show_mib(0):
+        parts.append(f"{show_mib(card.foreign)} in use outside the queue")
+    if card.exclusive and not request.exclusive:
+        parts.append("taken whole")
+    return f"GPU {card.gpu.index}: " + ", ".join(parts)
+
+
+def _holders(card: Card) -> int:
+    return len({grant.job_id for grant in card.grants})
+
+
+def _needs(request: Request) -> str:
+    return "needs " + _wish(request)
+
+
+def _wish(request: Request) -> str:
+    """What a job asks for: ``20.0G on 1 GPU``, ``20.0G on each of 4 GPUs``, ``2 whole GPUs``, ``4 CPUs``."""
+    if request.gpus == 0:
+        memory = "" if request.memory is None else f" and {show_mib(request.memory)} of host memory"
+        return _count(request.cpus or 0, "CPU") + memory
+    model = "" if request.gpu_model is None else f" named {request.gpu_model!r}"
+    if request.vram is None:
+        return _count(request.gpus, "whole GPU") + model
+    alone = " for itself" if request.exclusive else ""
+    if request.gpus == 1:
+        return f"{show_mib(request.vram)} on 1 GPU{model}{alone}"
+    return f"{show_mib(request.vram)} on each of {request.gpus} GPUs{model}{alone}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,338 @@
+"""The nouns of the domain: jobs, attempts, grants, claims, cards, and the errors.
+
+All values are frozen; memory is in MiB, times are seconds since the Unix epoch in UTC,
+spans end in ``_s``. Missing is ``None``, never 0. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .quantities import Mib
+
+JobId = str
+GpuUuid = str
+
+
+class Kind(str, Enum):
+    CELL = "cell"
+    SCRIPT = "script"
+    COMMAND = "command"
+    NOTEBOOK = "notebook"
+    FUNCTION = "function"
+
+
+class Phase(str, Enum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+
+    @property
+    def final(self) -> bool:
+        return self in FINAL
+
+    @property
+    def active(self) -> bool:
+        """Whether an attempt may have processes: it holds its grants."""
+        return self in ACTIVE
+
+
+FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMEOUT, Phase.LOST})
+ACTIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+
+
+class Outcome(str, Enum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+
+
+class Priority(str, Enum):
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+class GrantState(str, Enum):
+    HELD = "held"
+    RELEASING = "releasing"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asks of the machine.
+
+    gpus            how many cards, all at once or none; 0 = a job without a GPU.
+    vram            MiB on each card, CUDA context included; None with gpus >= 1 = whole cards.
+    cpus, memory    counted against the machine where given; memory is host RAM in MiB.
+    exclusive       no other job of ours may share its cards.
+    gpu_model       part of the card's name, case-blind.
+    preferred_gpus  indices (as text) or UUIDs, a wish only.
+    """
+
+    gpus: int = 1
+    vram: Mib | None = None
+    cpus: int | None = None
+    memory: Mib | None = None
+    exclusive: bool = False
+    gpu_model: str | None = None
+    preferred_gpus: tuple[str, ...] = ()
+
+    @property
+    def whole_cards(self) -> bool:
+        return self.gpus > 0 and self.vram is None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """VRAM on one card given to one attempt; lives until the card shows the memory freed."""
+
+    job_id: JobId
+    attempt: int
+    gpu: GpuUuid
+    index: int
+    gpu_name: str
+    promised: Mib
+    exclusive: bool
+    state: GrantState
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Cards that the scheduler keeps for a waiting wide or large job, so that it cannot starve."""
+
+    gpus: tuple[GpuUuid, ...]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why and since when an attempt is being ended; the first reason stands."""
+
+    reason: str  # cancelled | timeout | preempted | stragglers
+    since: float
+    grace_s: float
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """How an attempt ended, as its supervisor wrote it down and the host understood it.
+
+    Exactly one of code and signal is set unless nothing could be known. ``reason`` and
+    ``message`` are the diagnosis for a person; ``stopped`` is the stop reason if the
+    attempt was being ended; survivors names what could not be ended.
+    """
+
+    code: int | None
+    signal: int | None
+    started_at: float | None
+    ended_at: float
+    reason: str
+    message: str
+    stopped: str | None = None
+    peak_rss_mib: Mib | None = None
+    stragglers: int = 0
+    survivors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a job. ``outcome`` is None while it is alive."""
+
+    number: int
+    gpus: tuple[Grant, ...]
+    started_at: float | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    peak_vram_mib: Mib | None = None
+    peak_rss_mib: Mib | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job and where it stands. What it runs is a ``Work``, kept apart."""
+
+    id: JobId
+    owner: str
+    kind: Kind
+    name: str
+    request: Request
+    priority: Priority
+    submitted_at: float
+    since: float  # when it entered its phase
+    phase: Phase = Phase.QUEUED
+    time_limit_s: float | None = None
+    grace_s: float = 30.0
+    retries: int = 0
+    not_before: float | None = None  # a retry backs off until then
+    attempts: tuple[Attempt, ...] = ()
+    grants: tuple[Grant, ...] = ()  # of the live attempt, and releasing ones of ended attempts
+    claim: Claim | None = None
+    stop: Stop | None = None
+    reason: str | None = None
+    message: str | None = None
+    ended_at: float | None = None
+    used_vram_mib: Mib | None = None
+    peak_vram_mib: Mib | None = None
+    notebook: str | None = None
+    parent_id: JobId | None = None
+    array_id: JobId | None = None
+    tags: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the latest attempt; 0 before the first."""
+        return self.attempts[-1].number if self.attempts else 0
+
+    @property
+    def live(self) -> bool:
+        """Whether the scheduler still has anything to do with it."""
+        return not self.phase.final or bool(self.grants)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job runs, as submitted: the launcher's part of the spec.
+
+    command: ``argv``, or ``shell`` (one string for ``sh -c``). script: ``path`` and ``args``.
+    cell: ``source``, with captured values in the job folder's payload file (``has_payload``).
+    inputs/outputs name variables; env is the submitter's, without per-attempt variables.
+    """
+
+    kind: Kind
+    cwd: str
+    env: dict[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+    shell: str | None = None
+    path: str | None = None
+    args: tuple[str, ...] = ()
+    source: str | None = None
+    has_payload: bool = False
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    python: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device as last sampled; every measured value may be missing.
+
+    used_by_job     measured MiB per job id of ours, from its process tree.
+    foreign         processes that belong to no grant: (pid, MiB or None, user or None).
+    """
+
+    uuid: GpuUuid
+    index: int
+    name: str
+    total: Mib
+    sampled_at: float
+    reserved: Mib = Mib(0)
+    used: Mib | None = None
+    free: Mib | None = None
+    parent_uuid: GpuUuid | None = None
+    utilization_pct: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    compute_mode: str | None = None
+    health: str = "ok"  # ok | quarantined | lost | unknown
+    health_cause: str | None = None
+    health_since: float | None = None
+    simulated: bool = False
+    used_by_job: dict[JobId, Mib] = field(default_factory=dict)
+    foreign: tuple[tuple[int, Mib | None, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an administrator may choose about deciding.
+
+    cpus, memory        the machine's, against which jobs that ask are counted.
+    headroom            MiB kept free on each card; None = max(256 MiB, 1 %) on real cards, 0 on simulated.
+    claim_after_s       how long a job may be passed by others before cards are kept for it.
+    stale_after_s       a sample older than this places nothing.
+    release_timeout_s   how long an ended attempt's memory may stay on the card before it counts as foreign.
+    foreign_limit       MiB of foreign use with which a whole-card job still starts.
+    """
+
+    cpus: int
+    memory: Mib
+    headroom: Mib | None = None
+    claim_after_s: float = 300.0
+    stale_after_s: float = 10.0
+    release_timeout_s: float = 60.0
+    foreign_limit: Mib = Mib(512)
+
+
+class GpuSchedError(Exception):
+    """Something the user can act on. ``code`` is stable; ``hint`` says what to do next."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.hint = hint
+
+
+class BadRequest(GpuSchedError):
+    code = "bad_request"
+
+
+class NeverFits(BadRequest):
+    """No card of this machine can ever hold it; the hint has the largest possible amount."""
+
+    code = "never_fits"
+
+
+class NotAvailable(BadRequest):
+    """A known option that this version cannot honour yet: refused, never ignored."""
+
+    code = "not_available"
+
+
+class UnknownJob(GpuSchedError):
+    code = "unknown_job"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"There is no job {job_id!r}.", field="id", hint="`jupyter gpusched ls` lists your jobs.")
+
+
+class NotAllowed(GpuSchedError):
+    code = "not_allowed"
+
+
+class Unavailable(GpuSchedError):
+    """The host cannot answer now; trying again may help."""
+
+    code = "unavailable"
+
+
+class IllegalTransition(GpuSchedError):
+    """An event that the job's phase does not admit: a bug or a late echo; nothing changed."""
+
+    code = "illegal_transition"
+
+    def __init__(self, job: Job, event: object) -> None:
+        super().__init__(f"job {job.id} is {job.phase.value}: {type(event).__name__} does not apply")
+        self.job = job
+        self.event = event

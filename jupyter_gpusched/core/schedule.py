@@ -1,0 +1,45 @@
+"""One scheduling pass as a step of the state, and when the next one is due without an event.
+
+Joins ``policy``'s decisions to ``state.apply``; the engine and the simulator call the same
+two functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .model import GrantState
+from .policy import overdue_at, plan
+from .state import State, Step, apply, release_overdue
+
+
+def schedule(state: State, now: float) -> Step:
+    """Let go of what had its time, then start whatever may start."""
+    step = release_overdue(state, now)
+    for decision in plan(step.state, now):
+        after = apply(step.state, decision, now)
+        step = replace(
+            after,
+            changes=(*step.changes, *after.changes),
+            instructions=(*step.instructions, *after.instructions),
+        )
+    return step
+
+
+def next_wakeup(state: State, now: float) -> float | None:
+    """When ``schedule`` could do something new although no event came; always after ``now``."""
+    return min((due for due in _timers(state) if due > now), default=None)
+
+
+def _timers(state: State) -> Iterator[float]:
+    for job_id in state.backing_off:
+        yield state.jobs[job_id].not_before or 0.0
+    for job_id in state.busy:
+        for grant in state.jobs[job_id].grants:
+            if grant.state is GrantState.RELEASING:
+                yield grant.since + state.settings.release_timeout_s
+    if state.claimant is None:
+        # Who is first in a line has waited longest, retries aside; those are seen at the next sample.
+        for line in state.queue.values():
+            yield overdue_at(state.jobs[line[0].job_id], state.settings.claim_after_s)

@@ -1,0 +1,345 @@
+"""The one loop that owns the state of a machine's queue.
+
+Events come in by ``post`` (facts from launcher and sampler) and by ``submit``/``cancel``
+(wishes of users); each batch goes through the pure core, is written down in one durable
+transaction, and only then acted on and acknowledged. While one batch is being written the
+next one gathers: that is the group commit. Everybody else reads the frozen ``state``.
+It must never decide anything itself, and never act before the journal has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from .core.messages import (
+    CancelRequested,
+    Change,
+    Event,
+    Instruction,
+    Launch,
+    LaunchFailed,
+    SampleNow,
+    Sampled,
+    StopAttempt,
+    Submitted,
+)
+from .core.model import Gpu, GpuSchedError, IllegalTransition, Job, JobId, Phase, Settings, Unavailable, UnknownJob, Work
+from .core.schedule import next_wakeup, schedule
+from .core.state import State, apply
+from .ports import ActiveGrant, Clock, Fenced, GpuProvider, Launcher, LaunchOrder, Recorded, Report, Store
+
+log = logging.getLogger(__name__)
+
+RETRY_STORE_S = 1.0
+"""Pause before facts are offered again to a database that could not be written."""
+
+
+@dataclass(eq=False)
+class _Stimulus:
+    event: Event
+    works: dict[JobId, Work] = field(default_factory=dict)
+    done: asyncio.Future[None] | None = None  # set for users' wishes; facts have nobody waiting
+
+    def fail(self, error: BaseException) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_exception(error)
+
+    def succeed(self) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+
+class Engine:
+    """Owns ``state``. Runs inside one event loop; ``run`` ends by cancellation or when it is fenced off."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        epoch: int,
+        gpus: GpuProvider,
+        launcher: Callable[[Report], Launcher],
+        settings: Settings,
+        jobs_folder: Path,
+        clock: Clock,
+        sample_interval_s: float,
+    ) -> None:
+        self.store = store
+        self.gpus = gpus
+        self.settings = settings
+        self.jobs_folder = jobs_folder
+        self.clock = clock
+        self.store_cause: str | None = None  # why the database cannot be written at present
+        self.last_seq = 0
+        self.fenced = anyio.Event()
+        self._epoch = epoch
+        self._launcher = launcher(self.post)
+        self._sample_interval_s = sample_interval_s
+        self._inbox: list[_Stimulus] = []
+        self._arrived = anyio.Event()
+        self._sample_wanted = anyio.Event()
+        self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
+        self._keys: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._key_ids: dict[tuple[str, str], JobId] = {}
+        # SQLite has one writer; a limiter of one also keeps the order of transactions.
+        self._writer = anyio.CapacityLimiter(1)
+        self.state = State.begin(settings)
+
+    # --- what others call -------------------------------------------------------------
+
+    def post(self, event: Event) -> None:
+        """Tell the engine a fact. Never blocks; never fails."""
+        self._put(_Stimulus(event))
+
+    async def submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
+        """Queue jobs, all or none; returns their ids once they are on disk.
+
+        A job whose owner used its idempotency key before is not queued again: the id of
+        the earlier job is returned in its place.
+        """
+        known = {job.id: await self._earlier(job) for job in jobs}
+        fresh = tuple(job for job in jobs if known[job.id] is None)
+        if fresh:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            keys = {(job.owner, job.idempotency_key): job.id for job in fresh if job.idempotency_key is not None}
+            self._keys.update(dict.fromkeys(keys, done))
+            self._key_ids.update(keys)
+            try:
+                self._put(_Stimulus(Submitted(fresh), {job.id: works[job.id] for job in fresh}, done))
+                await asyncio.shield(done)
+            finally:
+                if done.done():
+                    self._forget(keys)
+                else:  # the caller went away; the keys stay known until the write is settled
+                    done.add_done_callback(lambda future: (future.exception(), self._forget(keys)))
+        return [known[job.id] or job.id for job in jobs]
+
+    async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
+        """End a job; returns when the wish is on disk. A final job is left as it is."""
+        if job.phase.final:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._put(_Stimulus(CancelRequested(job.id, by, grace_s), {}, done))
+        await done
+
+    async def job(self, job_id: JobId, owner: str) -> Job:
+        """A job of this owner, live or past. Another's is as unknown as one that never was."""
+        job = self.state.jobs.get(job_id) or await self.read(self.store.job, job_id)
+        if job is None or job.owner != owner:
+            raise UnknownJob(job_id)
+        return job
+
+    async def read(self, call: Callable[..., object], *arguments: object) -> object:
+        """Make a blocking read of the store without blocking the loop."""
+        return await anyio.to_thread.run_sync(call, *arguments)
+
+    def watch(self, job_id: JobId | None) -> anyio.Event:
+        """An event that is set at the next change of this job (None: of anything, samples too)."""
+        event = anyio.Event()
+        self._watchers[job_id].add(event)
+        return event
+
+    def unwatch(self, job_id: JobId | None, event: anyio.Event) -> None:
+        watchers = self._watchers.get(job_id)
+        if watchers is not None:
+            watchers.discard(event)
+            if not watchers:
+                del self._watchers[job_id]
+
+    def folder(self, job_id: JobId) -> Path:
+        return self.jobs_folder / job_id
+
+    # --- the loop ---------------------------------------------------------------------
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Recover, then serve until cancelled, or until another host has taken over (``fenced`` is set)."""
+        try:
+            await self._recover()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_sampling)
+                task_status.started()
+                await self._loop()
+                tasks.cancel_scope.cancel()
+        finally:
+            for stimulus in self._inbox:
+                stimulus.fail(_stopping())
+            with anyio.CancelScope(shield=True):
+                await self._launcher.close()
+
+    async def _loop(self) -> None:
+        try:
+            while True:
+                await self._advance(await self._gather())
+        except Fenced:
+            self.fenced.set()
+
+    async def _recover(self) -> None:
+        """Take the journal's word for what was going on, and ask files and processes what is true now."""
+        jobs = await anyio.to_thread.run_sync(self.store.live)
+        self.last_seq = await anyio.to_thread.run_sync(self.store.last_seq)
+        self.state = State.begin(self.settings, jobs)
+        for job in jobs:
+            if job.phase.active:
+                self._launcher.adopt(job, job.attempt, self.folder(job.id))
+            if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
+                self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
+        self.post(Sampled(await self._sample()))
+
+    async def _gather(self) -> list[_Stimulus]:
+        """The next batch: everything that has arrived, or nothing when a timer of the core is due."""
+        if not self._inbox:
+            due = next_wakeup(self.state, self.clock())
+            with anyio.move_on_after(None if due is None else max(0.0, due - self.clock())):
+                await self._arrived.wait()
+        self._arrived = anyio.Event()
+        batch, self._inbox = self._inbox, []
+        return batch
+
+    async def _advance(self, batch: list[_Stimulus]) -> None:
+        """Core, journal, acknowledgement, action: in this order."""
+        now = self.clock()
+        state, changes, instructions, accepted = self.state, [], [], []
+        for stimulus in batch:
+            try:
+                step = apply(state, stimulus.event, now)
+            except IllegalTransition as error:
+                self._refused(stimulus, error)
+                continue
+            state = step.state
+            changes += step.changes
+            instructions += step.instructions
+            accepted.append(stimulus)
+        planned = schedule(state, now)
+        changes += planned.changes
+        instructions += planned.instructions
+        recorded = await self._record(changes, accepted) if changes else []
+        if recorded is None:
+            return
+        self.state = planned.state
+        for stimulus in accepted:
+            stimulus.succeed()
+        self._publish(recorded, accepted)
+        for instruction in instructions:
+            await self._act(instruction)
+
+    async def _record(self, changes: list[Change], accepted: list[_Stimulus]) -> list[Recorded] | None:
+        """Write, or fail the users' wishes and keep the facts for later: the state stays as it was."""
+        works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
+        try:
+            recorded = await anyio.to_thread.run_sync(
+                lambda: self.store.record(changes, works, epoch=self._epoch), limiter=self._writer
+            )
+        except GpuSchedError as error:
+            for stimulus in accepted:
+                stimulus.fail(error)
+            if self.store_cause is None:
+                log.error("the journal cannot be written: %s", error)
+            self.store_cause = str(error)
+            await self._keep_facts([stimulus for stimulus in accepted if stimulus.done is None])
+            return None
+        except BaseException:
+            for stimulus in accepted:
+                stimulus.fail(_stopping())
+            raise
+        self.store_cause = None
+        return recorded
+
+    async def _keep_facts(self, facts: list[_Stimulus]) -> None:
+        """Facts are offered again: a job that ended while the disk was full has still ended."""
+        await anyio.sleep(RETRY_STORE_S)
+        self._inbox[:0] = facts
+        if facts:
+            self._arrived.set()
+
+    def _refused(self, stimulus: _Stimulus, error: IllegalTransition) -> None:
+        if stimulus.done is not None:
+            stimulus.fail(error)
+        else:  # a late echo of something that another event has settled already
+            log.info("ignored: %s", error)
+
+    def _publish(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+        if recorded:
+            self.last_seq = recorded[-1].seq
+        changed: set[JobId | None] = {record.job.id for record in recorded}
+        if changed or any(isinstance(stimulus.event, Sampled) for stimulus in accepted):
+            changed.add(None)
+        for job_id in changed & self._watchers.keys():
+            for event in self._watchers.pop(job_id):
+                event.set()
+
+    async def _act(self, instruction: Instruction) -> None:
+        match instruction:
+            case Launch(job_id, attempt):
+                await self._launch(self.state.jobs[job_id], attempt)
+            case StopAttempt(job_id, attempt, reason, grace_s):
+                job = self.state.jobs[job_id]
+                self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
+            case SampleNow():
+                self._sample_wanted.set()
+
+    async def _launch(self, job: Job, attempt: int) -> None:
+        try:
+            work = await anyio.to_thread.run_sync(self.store.work, job.id)
+            if work is None:
+                raise OSError(f"the journal does not say what job {job.id} runs")
+            self._launcher.launch(LaunchOrder(job, attempt, work, self.folder(job.id)))
+        except (OSError, GpuSchedError) as error:
+            log.warning("job %s could not be started: %s", job.id, error)
+            self.post(LaunchFailed(job.id, attempt, "launch_failed", str(error)))
+
+    # --- the cards --------------------------------------------------------------------
+
+    async def _keep_sampling(self) -> None:
+        """Once per interval, and at once when memory may have been freed."""
+        while True:
+            with anyio.move_on_after(self._sample_interval_s):
+                await self._sample_wanted.wait()
+            self._sample_wanted = anyio.Event()
+            self.post(Sampled(await self._sample()))
+
+    async def _sample(self) -> tuple[Gpu, ...]:
+        grants = [
+            ActiveGrant(
+                grant,
+                alive=self._launcher.alive(job.id, grant.attempt),
+                pids=frozenset() if self.gpus.simulated else self._launcher.pids(job.id, grant.attempt),
+            )
+            for job in self.state.jobs.values()
+            for grant in job.grants
+        ]
+        return await self.gpus.sample(grants, now=self.clock())
+
+    # --- small parts ------------------------------------------------------------------
+
+    def _put(self, stimulus: _Stimulus) -> None:
+        self._inbox.append(stimulus)
+        self._arrived.set()
+
+    async def _earlier(self, job: Job) -> JobId | None:
+        """The id under which this owner's idempotency key is already known, if it is."""
+        if job.idempotency_key is None:
+            return None
+        key = (job.owner, job.idempotency_key)
+        if (pending := self._keys.get(key)) is not None:
+            earlier = self._key_ids[key]
+            await asyncio.shield(pending)
+            return earlier
+        found = await anyio.to_thread.run_sync(self.store.find_key, *key)
+        return found if found is not None else self._key_ids.get(key)
+
+    def _forget(self, keys: dict[tuple[str, str], JobId]) -> None:
+        for key in keys:
+            self._keys.pop(key, None)
+            self._key_ids.pop(key, None)
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("The host is stopping.", hint="Try again in a moment: the next host goes on with the queue.")

@@ -1,0 +1,116 @@
+"""A host in a process of its own: ``jupyter gpusched serve``, and the daemon that starts by itself.
+
+Started with ``--auto`` (by magics, the Python API, ``submit``, or a stopping Jupyter server
+that leaves unfinished jobs) it gives way to any other host and ends when idle; without, it
+stays in the foreground until SIGTERM and takes the place of an auto-started one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import anyio
+from jupyter_core.application import JupyterApp
+from traitlets import Bool, Float
+
+from jupyter_gpusched.api import Desk
+from jupyter_gpusched.core.model import GpuSchedError
+from jupyter_gpusched.places import PlaceError, host_alive, read_host_record, state_folder
+from jupyter_gpusched.service import GpuSched, Host, HostLock
+
+HANDOVER_S = 15.0
+
+
+class Serve(JupyterApp):  # type: ignore[misc]  # traitlets has no types
+    """Schedule the GPU jobs of this machine until stopped."""
+
+    name = "jupyter-gpusched"
+    description = __doc__
+    classes = [GpuSched]  # noqa: RUF012  (traitlets' way)
+    auto = Bool(False, help="Give way to any other host, and end when idle.").tag(config=True)
+    idle_exit_s = Float(
+        float(os.environ.get("GPUSCHED_IDLE_EXIT") or 600), min=0.0, help="Seconds without jobs and clients to end after."
+    ).tag(config=True)
+    flags = {  # noqa: RUF012
+        "auto": ({"Serve": {"auto": True}}, "Give way to any other host, and end when idle."),
+    }
+    aliases = {  # noqa: RUF012
+        "simulate": "GpuSched.simulate",
+        "idle-exit": "Serve.idle_exit_s",
+    }
+
+    def start(self) -> None:
+        super().start()
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
+        state = state_folder()
+        try:
+            lock = HostLock(state)
+            if not (lock.acquire() or (not self.auto and take_place_of_daemon(state, lock))):
+                raise SystemExit(0 if self.auto else _taken(state))
+            host = Host(state, GpuSched(parent=self), kind="daemon" if self.auto else "serve")
+            anyio.run(host.serve, self._until)
+        except (GpuSchedError, PlaceError) as error:
+            hint = getattr(error, "hint", None)
+            sys.stderr.write(f"jupyter gpusched: {error}\n" + (f"  {hint}\n" if hint else ""))
+            raise SystemExit(2) from None
+
+    async def _until(self, desk: Desk) -> None:
+        """Until a signal, or for an auto-started one until nobody needs it."""
+        if not self.auto:
+            sys.stderr.write(f"jupyter gpusched: hosting {desk.state} on {desk.record.socket}; stop with Ctrl-C\n")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_signalled, tasks.cancel_scope)
+            if self.auto:
+                tasks.start_soon(self._idle, desk, tasks.cancel_scope)
+
+    async def _idle(self, desk: Desk, scope: anyio.CancelScope) -> None:
+        while (idle := desk.idle_for()) < self.idle_exit_s:
+            await anyio.sleep(min(max(self.idle_exit_s - idle, 0.05), 5.0))
+        scope.cancel()
+
+
+async def _signalled(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _signal in signals:
+            scope.cancel()
+            return
+
+
+def take_place_of_daemon(state: Path, lock: HostLock) -> bool:
+    """Ask an auto-started daemon to stop, and take its lock; jobs go on meanwhile. False for any other host."""
+    record = read_host_record(state)
+    if record is None or record.kind != "daemon" or not host_alive(record):
+        return False
+    descriptor = os.pidfd_open(record.pid)
+    try:
+        if host_alive(record):  # still the same process, now that its number cannot be reused
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        deadline = time.monotonic() + HANDOVER_S
+        while not lock.acquire():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _taken(state: Path) -> int:
+    record = read_host_record(state)
+    who = f"pid {record.pid} ({record.kind}), socket {record.socket}" if record else "it has not announced itself yet"
+    sys.stderr.write(
+        f"jupyter gpusched: {state} has a host already: {who}.\n"
+        "  Nothing needs to be started: magics and commands find it. Stop it first to host here.\n"
+    )
+    return 2
+
+
+main = Serve.launch_instance
+
+if __name__ == "__main__":
+    main()

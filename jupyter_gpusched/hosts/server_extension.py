@@ -1,0 +1,255 @@
+"""The Jupyter server extension: hosts on a thread of its own when nobody else does, and relays.
+
+The thread keeps an event loop apart from the server's, so that a busy server never delays
+the queue and a scheduling pass never delays a notebook. The handlers check login,
+authorisation and XSRF, then pass requests on to whoever hosts; they never schedule.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import anyio
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.extension.application import ExtensionApp
+from tornado import web
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+from tornado.iostream import StreamClosedError
+from tornado.netutil import Resolver
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from jupyter_gpusched.api import Desk
+from jupyter_gpusched.client import start_daemon
+from jupyter_gpusched.core.model import GpuSchedError
+from jupyter_gpusched.places import PlaceError, host_alive, read_host_record, state_folder
+from jupyter_gpusched.service import GpuSched, Host, HostLock
+from jupyter_gpusched.wire import PREFIX
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+"""How often a joined server looks whether it must take over; a host's death wakes it at once."""
+
+
+class HostThread:
+    """Keeps this server ready to host: hosts when the lock is free, else waits for the host's end."""
+
+    def __init__(self, state: Path, config: GpuSched) -> None:
+        self._state = state
+        self._config = config
+        self._thread = threading.Thread(target=self._main, name="gpusched-host", daemon=True)
+        self._stop: Callable[[], None] | None = None
+        self._ready = threading.Event()
+        self._stopping = threading.Event()
+        self.left_jobs = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        self._stopping.set()
+        if self._ready.wait(timeout_s) and self._stop is not None:
+            self._stop()
+        self._thread.join(timeout_s)
+
+    def _main(self) -> None:
+        try:
+            anyio.run(self._keep)
+        except Exception:  # the server must live on without us; one log line says why
+            log.exception("gpusched stopped working in this server")
+
+    async def _keep(self) -> None:
+        stop = anyio.Event()
+        token = anyio.lowlevel.current_token()
+        self._stop = lambda: anyio.from_thread.run_sync(stop.set, token=token)
+        self._ready.set()
+        said = ""
+        while not (stop.is_set() or self._stopping.is_set()):
+            try:
+                await self._once(stop)
+                said = ""
+            except (GpuSchedError, PlaceError, OSError) as error:
+                if str(error) != said:
+                    log.error("gpusched cannot host: %s", error)
+                said = str(error)
+                with anyio.move_on_after(RETRY_S):
+                    await stop.wait()
+
+    async def _once(self, stop: anyio.Event) -> None:
+        lock = HostLock(self._state)
+        if not lock.acquire():
+            await _host_ended(self._state, stop)
+            return
+        try:
+            host = Host(self._state, self._config, kind="server")
+
+            async def until(desk: Desk) -> None:
+                await stop.wait()
+                self.left_jobs = any(not job.phase.final for job in desk.engine.state.jobs.values())
+
+            await host.serve(until)
+        finally:
+            lock.release()
+
+
+async def _host_ended(state: Path, stop: anyio.Event) -> None:
+    """Wait until the host's process ends (its pidfd says so at once), a while has passed, or we stop."""
+    record = read_host_record(state)
+    with anyio.move_on_after(RETRY_S):
+        async with anyio.create_task_group() as tasks:
+
+            async def first(wait: Callable[[], Any]) -> None:
+                await wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(first, stop.wait)
+            if record is not None and host_alive(record):
+                tasks.start_soon(first, lambda: _process_end(record.pid))
+
+
+async def _process_end(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _HostResolver(Resolver):
+    """Every name is the host's socket, wherever it is now: a takeover needs no restart of the server."""
+
+    def initialize(self, state: Path) -> None:
+        self._state = state
+
+    async def resolve(self, host: str, port: int, family: int = 0) -> list[tuple[int, Any]]:
+        import socket
+
+        record = read_host_record(self._state)
+        if record is None:
+            raise OSError("there is no host")
+        return [(socket.AF_UNIX, record.socket)]
+
+
+class RelayHandler(APIHandler):
+    """Passes a request on to the host, as the owner of this server."""
+
+    auth_resource = "gpusched"
+
+    def initialize(self, client: AsyncHTTPClient) -> None:
+        self._client = client
+        self._begun = False
+        self._gone = False
+
+    @web.authenticated
+    @authorized
+    async def get(self, path: str) -> None:
+        await self._relay(path)
+
+    @web.authenticated
+    @authorized
+    async def post(self, path: str) -> None:
+        await self._relay(path)
+
+    @web.authenticated
+    @authorized
+    async def patch(self, path: str) -> None:
+        await self._relay(path)
+
+    @web.authenticated
+    @authorized
+    async def delete(self, path: str) -> None:
+        await self._relay(path)
+
+    async def _relay(self, path: str) -> None:
+        self._refuse_others()
+        has_body = self.request.method in ("POST", "PATCH")
+        query = f"?{self.request.query}" if self.request.query else ""
+        request = HTTPRequest(
+            f"http://gpusched{PREFIX}/{path}{query}",
+            method=self.request.method,
+            body=self.request.body if has_body else None,
+            headers={"Content-Type": "application/json"},
+            header_callback=self._header,
+            streaming_callback=self._chunk,
+            request_timeout=0,
+            decompress_response=False,
+        )
+        try:
+            response: HTTPResponse = await self._client.fetch(request, raise_error=False)
+        except (OSError, StreamClosedError):
+            response = None
+        if self._gone:
+            return
+        if response is None or response.code == 599:
+            self._no_host()
+        else:
+            self.set_status(response.code)
+            self.finish()
+
+    def _header(self, line: str) -> None:
+        if line.startswith("HTTP/"):
+            self.set_status(int(line.split()[1]))
+        name, found, value = line.partition(":")
+        if found and name.lower() in ("content-type", "x-gpusched-log-size"):
+            self.set_header(name, value.strip())
+
+    def _chunk(self, data: bytes) -> None:
+        if self._gone:
+            raise StreamClosedError  # ends the stream from the host as well
+        self._begun = True
+        self.write(data)
+        self.flush()
+
+    def on_connection_close(self) -> None:
+        self._gone = True
+        super().on_connection_close()
+
+    def _refuse_others(self) -> None:
+        """In a server that the Hub shares, only its owner acts: jobs run under the owner's name."""
+        owner = os.environ.get("JUPYTERHUB_USER")
+        if owner and getattr(self.current_user, "username", None) != owner:
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "This server's GPU queue belongs to its owner.")
+
+    def _no_host(self) -> None:
+        if self._begun:
+            return
+        self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
+        self.set_header("Content-Type", "application/json")
+        self.finish(
+            '{"error": {"code": "no_host", "message": "The GPU scheduler is not reachable at the moment.", '
+            '"field": null, "hint": "It comes back by itself within 30 seconds; the server\'s log says why if not."}}'
+        )
+
+
+class GpuSchedExtension(ExtensionApp):  # type: ignore[misc]  # traitlets has no types
+    """jupyter-gpusched in a Jupyter server."""
+
+    name = "jupyter_gpusched"
+    classes = [GpuSched]  # noqa: RUF012  (traitlets' way)
+    load_other_extensions = True
+
+    def initialize_settings(self) -> None:
+        self._state = state_folder()
+        self._host = HostThread(self._state, GpuSched(parent=self))
+        self._host.start()
+
+    def initialize_handlers(self) -> None:
+        resolver = _HostResolver(state=self._state)
+        client = SimpleAsyncHTTPClient(force_instance=True, resolver=resolver, max_clients=1000)
+        self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client}))
+
+    async def stop_extension(self) -> None:
+        """Stop hosting; unfinished jobs are left in the care of the daemon."""
+        await anyio.to_thread.run_sync(self._host.stop)
+        if self._host.left_jobs and os.environ.get("GPUSCHED_AUTOSTART") != "0":
+            start_daemon(self._state, os.environ)

@@ -1,0 +1,151 @@
+"""What the engine needs from the outside world, as four small protocols.
+
+Each has one real implementation per kind of world (``store``, ``gpus``, ``launch``); the
+engine knows only these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from .core.messages import Change, Event
+from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
+
+
+class Fenced(Exception):
+    """Another host has taken over this state folder: this engine may write nothing any more."""
+
+
+class StoreUnavailable(Unavailable):
+    """The database cannot be opened, read or written; nothing was half done. Names the file and the remedy."""
+
+
+class DuplicateKey(BadRequest):
+    """The id or idempotency key of a new job is already in the journal; nothing was written."""
+
+    code = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A change as the journal keeps it; ``seq`` rises strictly and is the event stream's cursor."""
+
+    seq: int
+    job: Job
+    kind: str
+    at: float
+    detail: dict[str, object]
+
+
+class Store(Protocol):
+    """The journal and the jobs of one machine, on local disk. One writer, fenced by the host epoch.
+
+    All calls block; the engine makes them from its writer thread. ``jobs``, ``job``, ``work``
+    and ``events`` may be called from any thread.
+    """
+
+    def take_over(self, *, at: float, host: str) -> int:
+        """Raise the host epoch and return it; from now on writes of older epochs raise ``Fenced``."""
+
+    def record(self, changes: Sequence[Change], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
+        """Write events and the jobs they led to in one durable transaction, or nothing.
+
+        works  what newly submitted jobs run, by job id.
+        Raises ``Fenced`` when another host has taken over, ``StoreUnavailable`` when the
+        database cannot be written in time, ``DuplicateKey`` for a used idempotency key.
+        """
+
+    def live(self) -> list[Job]:
+        """Jobs that are not final or still hold grants."""
+
+    def job(self, job_id: JobId) -> Job | None: ...
+
+    def work(self, job_id: JobId) -> Work | None: ...
+
+    def find_key(self, owner: str, key: str) -> JobId | None:
+        """The job that this owner submitted with this idempotency key."""
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        phase: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        before: tuple[float, str] | None = None,
+    ) -> list[Job]:
+        """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
+
+    def events(self, *, after: int, limit: int) -> list[Recorded]: ...
+
+    def last_seq(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveGrant:
+    """A grant as the GPU provider needs it to attribute memory: which processes may use it.
+
+    alive  whether the attempt's supervisor or any of its processes may still exist.
+    """
+
+    grant: Grant
+    alive: bool
+    pids: frozenset[int]
+
+
+class GpuProvider(Protocol):
+    """The machine's cards."""
+
+    simulated: bool
+    description: str
+    """What is simulated or monitored, for ``doctor`` and ``health``: ``1x8G`` or ``nvml``."""
+
+    @property
+    def cause(self) -> str | None:
+        """One sentence why there is no card, else None."""
+
+    async def sample(self, grants: Sequence[ActiveGrant], *, now: float) -> tuple[Gpu, ...]:
+        """Measure every card; a card that fails alone is returned with ``health`` and its cause."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """Everything needed to start one attempt. ``folder`` is ``jobs/<id>`` (0700, the owner's)."""
+
+    job: Job
+    attempt: int
+    work: Work
+    folder: Path
+
+
+class Launcher(Protocol):
+    """Starts, ends and re-adopts attempts. No call blocks; what happened comes as events to ``report``."""
+
+    def launch(self, order: LaunchOrder) -> None:
+        """Start the attempt. Reports Started, later MainEnded/Exited, or LaunchFailed or Vanished."""
+
+    def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
+        """End the attempt: void its claim (reports Voided) or end its processes (reports Exited)."""
+
+    def adopt(self, job: Job, attempt: int, folder: Path) -> None:
+        """After a restart: find out what became of an attempt and go on watching it."""
+
+    def alive(self, job_id: JobId, attempt: int) -> bool: ...
+
+    def pids(self, job_id: JobId, attempt: int) -> frozenset[int]:
+        """The processes of the attempt that can be found now."""
+
+    async def close(self) -> None:
+        """Stop watching; running attempts go on."""
+
+
+Report = Callable[[Event], None]
+Clock = Callable[[], float]
+"""Seconds since the Unix epoch, UTC."""

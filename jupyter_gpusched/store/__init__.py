@@ -1,0 +1,11 @@
+"""The journal and the jobs on disk: ``SqliteStore`` and the look at the file system beneath it.
+
+Nothing outside this package knows SQL or the file's layout.
+"""
+
+from jupyter_gpusched.ports import DuplicateKey, Fenced, StoreUnavailable
+
+from .filesystem import filesystem, network_filesystem
+from .sqlite import SqliteStore
+
+__all__ = ["DuplicateKey", "Fenced", "SqliteStore", "StoreUnavailable", "filesystem", "network_filesystem"]

@@ -1,0 +1,173 @@
+"""Opens the database file: makes it, checks that it is ours, brings it to the current schema.
+
+A file that is not ours, or newer than us, is refused and left as it is, byte for byte. The
+old file is copied before a migration, and no copy is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from jupyter_gpusched.ports import StoreUnavailable
+
+from .filesystem import network_filesystem
+
+APPLICATION_ID = 0x67707573  # "gpus": marks the file as ours, for us and for file(1)
+VERSION = 1
+
+_HERE = Path(__file__).parent
+
+
+def migrations_on_disk() -> dict[int, str]:
+    """Migration scripts by the version they lead to."""
+    return {int(path.name[:4]): path.read_text() for path in (_HERE / "migrations").glob("[0-9]*.sql")}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a new database is made from, and how older ones get there."""
+
+    version: int = VERSION
+    script: str = field(default_factory=(_HERE / "schema.sql").read_text)
+    migrations: Mapping[int, str] = field(default_factory=migrations_on_disk)
+
+
+def connect(path: Path, *, timeout_s: float, read_only: bool = False) -> sqlite3.Connection:
+    """A connection that never makes a file and leaves transactions to its user."""
+    uri = f"file:{quote(os.fspath(path))}?mode={'ro' if read_only else 'rw'}"
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+    # As written: a temporary file elsewhere could fill another disk or show users' data there.
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def open_database(path: Path, *, timeout_s: float, schema: Schema) -> sqlite3.Connection:
+    """The writing connection to a database of the current schema. Raises ``StoreUnavailable`` or sqlite3.Error."""
+    _refuse_network(path)
+    _make_private(path)
+    connection = connect(path, timeout_s=timeout_s)
+    try:
+        version = version_of(connection, path, schema.version)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # NORMAL may forget an acknowledged job at power loss
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        if version < schema.version:
+            _bring_up(connection, path, timeout_s, schema)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def version_of(connection: sqlite3.Connection, path: Path, newest: int = VERSION) -> int:
+    """The schema version of a database of ours, 0 for an empty file. Refuses a foreign or newer one."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if application != APPLICATION_ID and not (empty and application == version == 0):
+        raise StoreUnavailable(
+            f"{path} is a database of another program.",
+            hint="Move it away, or set GPUSCHED_HOME to another folder.",
+        )
+    if version > newest:
+        raise StoreUnavailable(
+            f"The job database {path} was written by a newer jupyter-gpusched"
+            f" (schema {version}; this version knows {newest}).",
+            hint="Upgrade jupyter-gpusched, or set GPUSCHED_HOME to another folder.",
+        )
+    return version
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it is durable at the end, or none of it happened."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # After some errors (disk full) SQLite has rolled back by itself.
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
+
+
+def _refuse_network(path: Path) -> None:
+    kind = network_filesystem(path.parent)
+    if kind is not None:
+        raise StoreUnavailable(
+            f"The job database {path} would lie on a network file system ({kind}), where it cannot work safely.",
+            hint="Set GPUSCHED_HOME to a folder on a local disk of this machine.",
+        )
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that only we can read.
+
+    An existing one is never opened here: closing a second descriptor would drop SQLite's locks on it.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
+def _bring_up(connection: sqlite3.Connection, path: Path, timeout_s: float, schema: Schema) -> None:
+    """Make or migrate the tables in one transaction; whoever comes second finds it done."""
+    with transaction(connection):
+        version = version_of(connection, path, schema.version)
+        if version == 0:
+            _run(connection, schema.script)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        elif version < schema.version:
+            keep_copy(path, version, timeout_s)
+            for step in range(version + 1, schema.version + 1):
+                _run(connection, schema.migrations[step])
+        connection.execute(f"PRAGMA user_version = {schema.version}")
+
+
+def keep_copy(path: Path, version: int, timeout_s: float) -> Path:
+    """Copy the database beside itself, as ``NAME.vN.bak`` or with a number after it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.bak")
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        with closing(connect(path, timeout_s=timeout_s)) as old, closing(sqlite3.connect(temporary)) as copy:
+            old.backup(copy)
+        return _link_free_name(temporary, path.with_name(f"{path.name}.v{version}.bak"))
+    finally:
+        temporary.unlink()
+
+
+def _link_free_name(temporary: Path, wanted: Path) -> Path:
+    """Give a file the first free name; linking fails on a taken one, so nothing is overwritten."""
+    number = 1
+    while True:
+        name = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            name.hardlink_to(temporary)
+        except FileExistsError:
+            number += 1
+        else:
+            return name
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """Run a script statement by statement; ``executescript`` would commit the transaction around it."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+    if statement.strip():
+        connection.execute(statement)

@@ -1,0 +1,44 @@
+-- Every statement of the store. A line "-- name: what it does" begins a query, which ends with the next one.
+
+-- epoch: the host epoch; a writer whose own differs has been fenced off
+SELECT value FROM meta WHERE key = 'epoch';
+
+-- set_meta: remember one value about the database itself
+INSERT INTO meta (key, value) VALUES (?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- last_seq: the sequence number of the latest event; no row in a new database
+SELECT seq FROM sqlite_sequence WHERE name = 'event';
+
+-- insert_job: a new job; fails when its id or idempotency key is taken
+INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- update_job: a known job after an event
+INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET phase = excluded.phase, live = excluded.live, state = excluded.state;
+
+-- insert_work: what a new job runs
+INSERT INTO work (job_id, spec) VALUES (?, ?);
+
+-- append_event: one event and the job it led to
+INSERT INTO event (seq, at, job_id, kind, detail, state) VALUES (?, ?, ?, ?, ?, ?);
+
+-- live_jobs: what the scheduler still has to do with, oldest first
+SELECT state FROM job WHERE live = 1 ORDER BY submitted_at, id;
+
+-- job: one job by id
+SELECT state FROM job WHERE id = ?;
+
+-- work: what one job runs
+SELECT spec FROM work WHERE job_id = ?;
+
+-- job_with_key: the job that an owner submitted with an idempotency key
+SELECT id FROM job WHERE owner = ? AND idempotency_key = ?;
+
+-- page_of_jobs: newest first; the store puts its conditions in
+SELECT state FROM job WHERE {conditions} ORDER BY submitted_at DESC, id DESC LIMIT :limit;
+
+-- events_after: the journal after a sequence number
+SELECT seq, at, kind, detail, state FROM event WHERE seq > ? ORDER BY seq LIMIT ?;

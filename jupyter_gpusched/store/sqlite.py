@@ -1,0 +1,209 @@
+"""The journal and the jobs of one machine in one SQLite file: write-ahead log, one writer.
+
+Each batch of changes is one durable transaction that first checks the host epoch. Decides
+nothing about jobs; what a change means is the core's.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_gpusched.core.messages import Change
+from jupyter_gpusched.core.model import Job, JobId, Work
+from jupyter_gpusched.ports import Fenced, Recorded, StoreUnavailable
+
+from .failures import translated
+from .opening import Schema, connect, open_database, transaction
+from .queries import SQL
+
+_encoder = msgspec.json.Encoder()
+_jobs = msgspec.json.Decoder(Job)
+_works = msgspec.json.Decoder(Work)
+_details = msgspec.json.Decoder(dict[str, object])
+
+_CONDITIONS = {
+    "owner": "owner = :owner",
+    "phase": "phase = :phase",
+    "name": "name = :name",
+    "before_at": "(submitted_at, id) < (:before_at, :before_id)",
+}
+
+
+class SqliteStore:
+    """Implements ``ports.Store``. Opening makes, checks or migrates the file, or raises ``StoreUnavailable``."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float = 10.0, schema: Schema | None = None) -> None:
+        self.path = path
+        self._timeout_s = busy_timeout_s
+        self._writing = threading.Lock()
+        # As many readers as ever read at once; a thread that dies leaves none behind.
+        self._idle_readers: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        with translated(path):
+            self._writer = open_database(path, timeout_s=busy_timeout_s, schema=schema or Schema())
+            self._identity = _identity(path)
+
+    # --- writing ----------------------------------------------------------------------
+
+    def take_over(self, *, at: float, host: str) -> int:
+        """Raise the host epoch and return it; from now on writes of older epochs raise ``Fenced``."""
+        with self._write() as writer:
+            epoch: int = writer.execute(SQL["epoch"]).fetchone()[0] + 1
+            facts = [("epoch", epoch), ("host", host), ("host_since", at)]
+            writer.executemany(SQL["set_meta"], facts)
+        return epoch
+
+    def record(self, changes: Sequence[Change], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
+        """Write events and the jobs they led to in one durable transaction, or nothing.
+
+        works  what newly submitted jobs run, by job id; these ids must be new.
+        Raises ``Fenced``, ``StoreUnavailable`` or ``DuplicateKey``. Source: ``schema.sql``.
+        """
+        states = [_encode(change.job) for change in changes]
+        rows = {change.job.id: _job_row(change.job, state) for change, state in zip(changes, states, strict=True)}
+        with self._write() as writer:
+            if writer.execute(SQL["epoch"]).fetchone()[0] != epoch:
+                raise Fenced(f"another host has taken over {self.path}")
+            first = _last_seq(writer) + 1
+            writer.executemany(SQL["insert_job"], [row for key, row in rows.items() if key in works])
+            writer.executemany(SQL["update_job"], [row for key, row in rows.items() if key not in works])
+            writer.executemany(SQL["insert_work"], [(key, _encode(work)) for key, work in works.items()])
+            writer.executemany(
+                SQL["append_event"],
+                [
+                    (seq, change.at, change.job.id, change.kind, _encode(change.detail), state)
+                    for seq, (change, state) in enumerate(zip(changes, states, strict=True), first)
+                ],
+            )
+        return [
+            Recorded(seq, change.job, change.kind, change.at, change.detail)
+            for seq, change in enumerate(changes, first)
+        ]
+
+    # --- reading ----------------------------------------------------------------------
+
+    def live(self) -> list[Job]:
+        """Jobs that are not final or still hold grants, oldest first."""
+        return [_jobs.decode(state) for (state,) in self._rows(SQL["live_jobs"], ())]
+
+    def job(self, job_id: JobId) -> Job | None:
+        rows = self._rows(SQL["job"], (job_id,))
+        return _jobs.decode(rows[0][0]) if rows else None
+
+    def work(self, job_id: JobId) -> Work | None:
+        rows = self._rows(SQL["work"], (job_id,))
+        return _works.decode(rows[0][0]) if rows else None
+
+    def find_key(self, owner: str, key: str) -> JobId | None:
+        """The job that this owner submitted with this idempotency key."""
+        rows = self._rows(SQL["job_with_key"], (owner, key))
+        return rows[0][0] if rows else None
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        phase: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        before: tuple[float, str] | None = None,
+    ) -> list[Job]:
+        """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
+        at, job_id = before or (None, None)
+        given = {"owner": owner, "phase": phase, "name": name, "before_at": at}
+        conditions = [_CONDITIONS[key] for key, value in given.items() if value is not None] or ["true"]
+        query = SQL["page_of_jobs"].replace("{conditions}", " AND ".join(conditions))
+        rows = self._rows(query, {**given, "before_id": job_id, "limit": -1 if limit is None else limit})
+        return [_jobs.decode(state) for (state,) in rows]
+
+    def events(self, *, after: int, limit: int) -> list[Recorded]:
+        """The journal after a sequence number, oldest first; each with its job as it was then."""
+        return [
+            Recorded(seq, _jobs.decode(state), kind, at, _details.decode(detail))
+            for seq, at, kind, detail, state in self._rows(SQL["events_after"], (after, limit))
+        ]
+
+    def last_seq(self) -> int:
+        """The sequence number of the latest event; 0 before the first."""
+        with self._read() as reader:
+            return _last_seq(reader)
+
+    def close(self) -> None:
+        """Close every connection; the write-ahead log is folded into the file."""
+        with self._writing:
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+            self._writer.close()
+
+    # --- small parts ------------------------------------------------------------------
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._writing, translated(self.path):
+            self._refuse_when_gone()
+            with transaction(self._writer):
+                yield self._writer
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        with translated(self.path):
+            reader = self._borrow_reader()
+            try:
+                yield reader
+            finally:
+                self._idle_readers.append(reader)
+                if self._closed:
+                    self._idle_readers.pop().close()
+
+    def _borrow_reader(self) -> sqlite3.Connection:
+        if self._closed:
+            raise sqlite3.ProgrammingError("it has been closed")
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            reader = connect(self.path, timeout_s=self._timeout_s)
+            reader.execute("PRAGMA query_only = ON")
+            return reader
+
+    def _rows(self, query: str, parameters: tuple[Any, ...] | dict[str, Any]) -> list[tuple[Any, ...]]:
+        with self._read() as reader:
+            return reader.execute(query, parameters).fetchall()
+
+    def _refuse_when_gone(self) -> None:
+        """SQLite would go on writing into a deleted file, and acknowledged jobs would be lost with it."""
+        if _identity(self.path) != self._identity:
+            raise StoreUnavailable(
+                f"The job database {self.path} was removed or replaced while it was in use.",
+                hint="Put it back, or restart the host so that it opens the new one.",
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        info = os.stat(path)  # noqa: PTH116  the path's own stat is slower, and this runs in every write
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino
+
+
+def _encode(value: object) -> str:
+    return _encoder.encode(value).decode()
+
+
+def _job_row(job: Job, state: str) -> tuple[object, ...]:
+    return (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, job.idempotency_key, state)
+
+
+def _last_seq(connection: sqlite3.Connection) -> int:
+    row = connection.execute(SQL["last_seq"]).fetchone()
+    return row[0] if row else 0

@@ -1,0 +1,149 @@
+"""HTTP over a unix socket: one kept connection per thread, answers as bytes.
+
+Knows status codes and broken connections, nothing of jobs. A socket that belongs to
+somebody else than us or root is never spoken to.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from weakref import WeakSet
+
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 60.0
+
+
+class ConnectionLost(Exception):
+    """Nobody listens, or the connection broke before the answer was complete."""
+
+
+class ForeignSocket(Exception):
+    """The socket belongs to another user: whoever made it could read what we submit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+def check_owner(path: str) -> None:
+    """Raises ``ForeignSocket``, or ``ConnectionLost`` when there is no socket."""
+    try:
+        info = os.lstat(path)
+    except OSError as error:
+        raise ConnectionLost(f"{path}: {error.strerror}") from error
+    if not stat.S_ISSOCK(info.st_mode):
+        raise ConnectionLost(f"{path} is not a socket")
+    if info.st_uid not in (0, os.geteuid()):
+        raise ForeignSocket(f"{path} belongs to uid {info.st_uid}, not to you")
+
+
+def accepts(path: str) -> bool:
+    """Whether somebody listens on a socket that we may trust."""
+    try:
+        _open_socket(path, CONNECT_TIMEOUT_S).close()
+    except ConnectionLost:
+        return False
+    return True
+
+
+def _open_socket(path: str, timeout_s: float) -> socket.socket:
+    check_owner(path)
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(timeout_s)
+        opened.connect(path)
+    except OSError as error:
+        opened.close()
+        raise ConnectionLost(f"{path}: {error.strerror or error}") from error
+    return opened
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = _open_socket(self._path, CONNECT_TIMEOUT_S)
+
+
+@contextmanager
+def _losses(path: str) -> Iterator[None]:
+    """Every way in which a connection breaks is one; silence stays ``TimeoutError``."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        raise ConnectionLost(f"{path}: {error or type(error).__name__}") from error
+
+
+class Transport:
+    """Requests to one socket. Threads may share it; a forked child makes its own connections."""
+
+    def __init__(self, path: str, headers: Mapping[str, str]) -> None:
+        self.path = path
+        self._headers = dict(headers)
+        self._local = threading.local()
+        self._all: WeakSet[_UnixConnection] = WeakSet()  # a thread's connection ends with its thread
+
+    def request(
+        self, method: str, target: str, *, body: bytes | None = None, timeout_s: float = READ_TIMEOUT_S
+    ) -> Answer:
+        """One request and its whole answer. Raises ``ConnectionLost``, or ``TimeoutError`` when no answer comes.
+
+        timeout_s  how long the host may be silent.
+        """
+        connection = self._connection()
+        try:
+            with _losses(self.path):
+                response = self._send(connection, method, target, body, timeout_s)
+                return Answer(response.status, response.read())
+        except BaseException:
+            # The rest of a broken-off answer would be taken for the next one's.
+            connection.close()
+            raise
+
+    def lines(self, target: str, *, timeout_s: float = READ_TIMEOUT_S) -> Iterator[Answer]:
+        """The answer line by line as it comes, over a connection of its own. Raises as ``request`` does."""
+        with closing(_UnixConnection(self.path)) as connection, _losses(self.path):
+            response = self._send(connection, "GET", target, None, timeout_s)
+            if response.status != http.client.OK:
+                yield Answer(response.status, response.read())
+                return
+            while line := response.readline():
+                yield Answer(response.status, line)
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in list(self._all):
+            with suppress(OSError):
+                connection.close()
+
+    def _connection(self) -> _UnixConnection:
+        kept: tuple[int, _UnixConnection] | None = getattr(self._local, "kept", None)
+        if kept is not None and kept[0] == os.getpid():
+            return kept[1]
+        connection = _UnixConnection(self.path)
+        self._local.kept = (os.getpid(), connection)
+        self._all.add(connection)
+        return connection
+
+    def _send(
+        self, connection: _UnixConnection, method: str, target: str, body: bytes | None, timeout_s: float
+    ) -> http.client.HTTPResponse:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        if connection.sock is None:
+            connection.connect()
+        connection.sock.settimeout(timeout_s)
+        connection.request(method, target, body=body, headers=headers)
+        return connection.getresponse()

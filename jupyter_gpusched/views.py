@@ -1,0 +1,115 @@
+"""What a caller is shown of jobs and cards.
+
+Turns the engine's frozen state into wire views: the scheduler's words on queued jobs, the
+ledger's figures on cards. Whose content a caller may see is decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import wire
+from .core.explain import positions, waiting
+from .core.ledger import Card, read_books
+from .core.model import Gpu, Grant, GrantState, Job, JobId, Phase
+from .core.state import State
+
+
+@dataclass(frozen=True)
+class Views:
+    """The state as one caller sees it at one moment. ``positions`` of the whole queue are worked out once."""
+
+    state: State
+    user: str
+    simulated: bool
+    now: float
+    ranks: dict[JobId, int]
+
+    @classmethod
+    def of(cls, state: State, *, user: str, simulated: bool, now: float) -> Views:
+        return cls(state, user, simulated, now, positions(state))
+
+    def job(self, job: Job) -> wire.JobView:
+        """The view of a job of the caller's own."""
+        current = self.state.jobs.get(job.id, job)
+        queued = current.phase is Phase.QUEUED
+        return wire.job_view(
+            current,
+            waiting=waiting(self.state, current, self.now) if queued else None,
+            position=self.ranks.get(job.id) if queued else None,
+            estimated_start=None,
+            simulated=self.simulated,
+        )
+
+    def past(self, job: Job) -> wire.JobView:
+        """The view of a job as the journal has it at an event; words on waiting only if it still does."""
+        if self.state.jobs.get(job.id) == job:
+            return self.job(job)
+        return wire.job_view(job, waiting=None, position=None, estimated_start=None, simulated=self.simulated)
+
+    def gpus(self) -> list[wire.GpuView]:
+        cards = read_books(self.state, self.now).cards
+        return [self._gpu(gpu, cards.get(gpu.uuid)) for gpu in sorted(self.state.gpus.values(), key=_order)]
+
+    def _gpu(self, gpu: Gpu, card: Card | None) -> wire.GpuView:
+        return wire.GpuView(
+            uuid=gpu.uuid,
+            index=gpu.index,
+            name=gpu.name,
+            parent_uuid=gpu.parent_uuid,
+            total_mib=gpu.total,
+            reserved_mib=gpu.reserved,
+            used_mib=gpu.used,
+            free_mib=gpu.free,
+            promised_mib=card.promised if card else 0,
+            foreign_mib=card.foreign if card else None,
+            available_mib=max(0, card.available) if card and card.available is not None else None,
+            utilization_pct=gpu.utilization_pct,
+            temperature_c=gpu.temperature_c,
+            power_w=gpu.power_w,
+            compute_mode=gpu.compute_mode,
+            health=wire.HealthOfGpu(status=gpu.health, cause=gpu.health_cause, since=gpu.health_since),
+            simulated=gpu.simulated,
+            sampled_at=gpu.sampled_at,
+            holders=[self._holder(gpu, grant) for grant in (card.grants if card else ())] + _foreign(gpu),
+        )
+
+    def _holder(self, gpu: Gpu, grant: Grant) -> wire.Holder:
+        """Everyone sees who holds how much since when; only the owner which job it is."""
+        job = self.state.jobs[grant.job_id]
+        own = job.owner == self.user
+        measured = gpu.used_by_job.get(job.id)
+        return wire.Holder(
+            kind="job",
+            state=grant.state.value,
+            job_id=job.id if own else None,
+            user=job.owner,
+            pid=None,
+            vram_mib=measured if measured is not None or grant.state is GrantState.RELEASING else grant.promised,
+            estimated=measured is None or gpu.simulated,
+            promised_mib=grant.promised,
+            since=grant.since,
+            notebook=job.notebook if own else None,
+        )
+
+
+def _order(gpu: Gpu) -> tuple[int, str]:
+    return gpu.index, gpu.uuid
+
+
+def _foreign(gpu: Gpu) -> list[wire.Holder]:
+    return [
+        wire.Holder(
+            kind="foreign",
+            state=None,
+            job_id=None,
+            user=user,
+            pid=pid,
+            vram_mib=mib,
+            estimated=mib is None,
+            promised_mib=None,
+            since=None,
+            notebook=None,
+        )
+        for pid, mib, user in gpu.foreign
+    ]

@@ -1,0 +1,197 @@
+"""What the journal keeps, and what it gives back."""
+
+import stat
+import threading
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpusched.core.messages import Change
+from jupyter_gpusched.core.model import Attempt, Claim, Grant, GrantState, Outcome, Phase, Stop
+from jupyter_gpusched.core.quantities import Mib
+from jupyter_gpusched.store import DuplicateKey, Fenced, SqliteStore
+
+
+def test_a_job_and_its_work_come_back_as_they_were_written(store, epoch, submit, make_job, work):
+    grant = Grant("aaaaaaaa", 1, "GPU-1", 0, "card", Mib(4096), False, GrantState.HELD, 2.0)
+    job = replace(
+        make_job(),
+        phase=Phase.STOPPING,
+        attempts=(Attempt(1, (grant,), outcome=Outcome.LOST, peak_vram_mib=Mib(7)),),
+        grants=(grant,),
+        claim=Claim(("GPU-1",), 2.5),
+        stop=Stop("cancelled", 3.0, 30.0),
+        tags=("a", "ü"),
+    )
+    submit(store, epoch, job)
+    assert store.job("aaaaaaaa") == job
+    assert store.work("aaaaaaaa") == work
+
+
+def test_an_unknown_id_is_none(store):
+    assert store.job("zzzzzzzz") is None
+    assert store.work("zzzzzzzz") is None
+
+
+def test_everything_is_there_after_reopening(path, store, epoch, submit, make_job):
+    submit(store, epoch, make_job())
+    store.close()
+    reopened = SqliteStore(path)
+    try:
+        assert [job.id for job in reopened.live()] == ["aaaaaaaa"]
+        assert reopened.last_seq() == 1
+        assert reopened.take_over(at=2.0, host="second") == epoch + 1
+    finally:
+        reopened.close()
+
+
+def test_the_file_and_its_log_are_for_their_owner_only(path, store, epoch, submit, make_job):
+    submit(store, epoch, make_job())
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == {0o600}
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(path):
+    SqliteStore(path).close()
+    path.chmod(0o644)
+    SqliteStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_writer_waits_for_the_disk_at_each_commit(store):
+    assert store._writer.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 2
+
+
+def test_a_later_host_fences_the_earlier_one(path, store, epoch, submit, make_job):
+    other = SqliteStore(path)
+    try:
+        second = other.take_over(at=2.0, host="second")
+        assert second == epoch + 1
+        with pytest.raises(Fenced):
+            submit(store, epoch, make_job())
+        assert other.live() == []
+        submit(other, second, make_job())
+        assert [job.id for job in store.live()] == ["aaaaaaaa"]
+    finally:
+        other.close()
+
+
+def test_sequence_numbers_rise_strictly_over_batches(store, epoch, submit, make_job):
+    first = submit(store, epoch, make_job("aaaaaaaa"), make_job("bbbbbbbb"))
+    second = submit(store, epoch, make_job("cccccccc"))
+    assert [record.seq for record in first + second] == [1, 2, 3]
+    assert store.last_seq() == 3
+
+
+def test_a_new_journal_has_no_events(store):
+    assert store.last_seq() == 0
+    assert store.events(after=0, limit=10) == []
+
+
+def test_events_after_a_cursor_come_in_order_with_their_job_as_it_was(store, epoch, submit, make_job):
+    job = make_job()
+    submit(store, epoch, job)
+    ended = replace(job, phase=Phase.CANCELLED)
+    recorded = store.record([Change(ended, "cancel_requested", 2.0, {"by": "ada"})], {}, epoch=epoch)
+    assert store.events(after=1, limit=10) == recorded
+    assert [record.job.phase for record in store.events(after=0, limit=10)] == [Phase.QUEUED, Phase.CANCELLED]
+    assert [record.seq for record in store.events(after=0, limit=1)] == [1]
+
+
+def test_several_changes_of_one_job_in_a_batch_leave_the_last_and_journal_all(store, epoch, make_job, work):
+    job = make_job()
+    starting = replace(job, phase=Phase.STARTING)
+    changes = [Change(job, "submitted", 1.0, {}), Change(starting, "placed", 1.0, {})]
+    store.record(changes, {job.id: work}, epoch=epoch)
+    assert store.job(job.id) == starting
+    assert [record.kind for record in store.events(after=0, limit=10)] == ["submitted", "placed"]
+
+
+def test_live_means_not_final_or_still_holding_memory(store, epoch, submit, make_job):
+    grant = Grant("cccccccc", 1, "GPU-1", 0, "card", Mib(1), False, GrantState.RELEASING, 2.0)
+    jobs = [
+        make_job("aaaaaaaa", phase=Phase.RUNNING),
+        make_job("bbbbbbbb", phase=Phase.SUCCEEDED),
+        replace(make_job("cccccccc", phase=Phase.FAILED), grants=(grant,)),
+    ]
+    submit(store, epoch, *jobs)
+    assert [job.id for job in store.live()] == ["aaaaaaaa", "cccccccc"]
+
+
+def test_an_idempotency_key_is_found_by_its_owner_only(store, epoch, submit, make_job):
+    submit(store, epoch, make_job(key="once"))
+    assert store.find_key("ada", "once") == "aaaaaaaa"
+    assert store.find_key("bob", "once") is None
+
+
+def test_a_used_idempotency_key_writes_nothing_of_the_batch(store, epoch, submit, make_job):
+    submit(store, epoch, make_job(key="once"))
+    with pytest.raises(DuplicateKey):
+        submit(store, epoch, make_job("bbbbbbbb"), make_job("cccccccc", key="once"))
+    assert store.job("bbbbbbbb") is None
+    assert store.last_seq() == 1
+
+
+def test_two_owners_may_use_the_same_key(store, epoch, submit, make_job):
+    submit(store, epoch, make_job(key="once"), make_job("bbbbbbbb", owner="bob", key="once"))
+    assert store.find_key("bob", "once") == "bbbbbbbb"
+
+
+def test_a_new_job_never_takes_the_place_of_an_old_one_with_its_id(store, epoch, submit, make_job):
+    submit(store, epoch, make_job(name="old", phase=Phase.SUCCEEDED))
+    with pytest.raises(DuplicateKey):
+        submit(store, epoch, make_job(name="new"))
+    assert store.job("aaaaaaaa").name == "old"
+
+
+def test_pages_go_from_new_to_old_without_gap_or_repetition(store, epoch, submit, make_job):
+    jobs = [make_job(f"job{number:05d}", at=float(number // 3)) for number in range(20)]
+    submit(store, epoch, *jobs)
+    seen, before = [], None
+    while page := store.jobs(limit=7, before=before):
+        seen += page
+        before = (page[-1].submitted_at, page[-1].id)
+    assert seen == sorted(jobs, key=lambda job: (job.submitted_at, job.id), reverse=True)
+
+
+def test_a_listing_can_be_narrowed_by_owner_phase_and_name(store, epoch, submit, make_job):
+    submit(
+        store,
+        epoch,
+        make_job("aaaaaaaa"),
+        make_job("bbbbbbbb", owner="bob"),
+        make_job("cccccccc", phase=Phase.RUNNING, name="other"),
+    )
+    assert [job.id for job in store.jobs(owner="bob")] == ["bbbbbbbb"]
+    assert [job.id for job in store.jobs(owner="ada", phase="running")] == ["cccccccc"]
+    assert [job.id for job in store.jobs(name="train", owner="ada")] == ["aaaaaaaa"]
+    assert store.jobs(limit=0) == []
+
+
+def test_many_threads_may_read_while_one_writes(store, epoch, submit, make_job):
+    failures = []
+
+    def read():
+        try:
+            for _ in range(50):
+                assert all(job.name == "train" for job in store.jobs(owner="ada"))
+        except Exception as error:  # noqa: BLE001  a thread's failure is told by the test
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(8)]
+    for reader in readers:
+        reader.start()
+    for number in range(50):
+        submit(store, epoch, make_job(f"job{number:05d}"))
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert len(store.jobs()) == 50
+
+
+def test_an_empty_file_left_by_a_crash_becomes_a_database(path):
+    path.touch(mode=0o600)
+    store = SqliteStore(path)
+    assert store.live() == []
+    store.close()
