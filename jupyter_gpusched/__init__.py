@@ -1,0 +1,67 @@
+"""Queue notebook cells, scripts and commands on GPUs by the memory they need.
+
+``import jupyter_gpusched as gs`` is the Python API, ``%load_ext jupyter_gpusched`` gives the
+magics. Everything is imported when it is first used, so that the command line stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .jobs import Executor, GpuMonitor, Job, JobFailed, JobQueue, gpus, job, jobs, map, submit  # noqa: A004
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BadRequest": ".core.model",
+    "GpuSchedError": ".core.model",
+    "NeverFits": ".core.model",
+    "NotAvailable": ".core.model",
+    "UnknownJob": ".core.model",
+    "Executor": ".jobs",
+    "GpuMonitor": ".jobs",
+    "Job": ".jobs",
+    "JobFailed": ".jobs",
+    "JobQueue": ".jobs",
+    "gpus": ".jobs",
+    "job": ".jobs",
+    "jobs": ".jobs",
+    "map": ".jobs",
+    "submit": ".jobs",
+}
+
+__all__ = ["Executor", "GpuMonitor", "Job", "JobFailed", "JobQueue", "gpus", "job", "jobs", "map", "submit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext jupyter_gpusched``: give this shell the magics."""
+    from .magics import GpuMagics
+
+    shell.register_magics(GpuMagics)
+
+
+class _Package(types.ModuleType):
+    """Keeps ``gs.gpus`` and ``gs.jobs`` the functions of the API: importing a submodule of the same
+    name would otherwise put the module in their place. Use ``from jupyter_gpusched.gpus import ...``.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -22,7 +22,7 @@ from .core.model import BadRequest, Job, JobId, Kind, Work
 from .engine import Engine
 from .places import private_folder
 from .ports import GpuProvider
-from .wire import read_job
+from .submission import read_job
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
@@ -103,7 +103,7 @@ class Admission:
 
 
 def _check_folder(work: Work) -> None:
-    if not os.path.isabs(work.cwd):
+    if not Path(work.cwd).is_absolute():
         raise BadRequest(f"cwd: {work.cwd!r} is not a full path.", field="cwd", hint="Start it with a slash.")
     if not Path(work.cwd).is_dir():
         raise BadRequest(

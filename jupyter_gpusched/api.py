@@ -1,210 +1,32 @@
-"""The host's HTTP interface: Tornado handlers over the unix socket.
+"""The host's HTTP interface: Tornado handlers over the unix socket, and their paths.
 
-Owns who the caller is (the kernel's word on the peer of the socket, never the request's),
-how errors become statuses, and the paths. It asks engine and admission and decides nothing.
+It asks engine and admission and decides nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import pwd
-import re
-import socket
-import struct
-import time
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Awaitable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import msgspec
 from tornado.iostream import StreamClosedError
-from tornado.web import Application, HTTPError, RequestHandler
+from tornado.web import Application, HTTPError
 
 from . import wire
-from .admission import Admission
-from .core.model import (
-    BadRequest,
-    GpuSchedError,
-    IllegalTransition,
-    Job,
-    NotAllowed,
-    Phase,
-    Unavailable,
-    UnknownJob,
-)
+from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
 from .core.quantities import parse_seconds
-from .engine import Engine
-from .gpus import parse_simulation
+from .desk import Desk, Handler
 from .launch import attempt as files
-from .places import API, HostRecord
-from .ports import DuplicateKey, Recorded
+from .places import API
+from .ports import Recorded
 from .views import Views
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
-
-
-class Conflict(GpuSchedError):
-    """The client's idea of this host is wrong (other simulation, other API)."""
-
-    code = "simulation_mismatch"
-
-
-STATUS: dict[type[GpuSchedError], HTTPStatus] = {
-    BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
-    DuplicateKey: HTTPStatus.CONFLICT,
-    UnknownJob: HTTPStatus.NOT_FOUND,
-    NotAllowed: HTTPStatus.FORBIDDEN,
-    Conflict: HTTPStatus.CONFLICT,
-    IllegalTransition: HTTPStatus.CONFLICT,
-    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-}
-"""The only place where an error becomes an HTTP status."""
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, as the kernel says."""
-
-    user: str
-    uid: int
-    home: str
-
-
-@dataclass
-class Desk:
-    """What the handlers work with, and when somebody last came."""
-
-    engine: Engine
-    admission: Admission
-    record: HostRecord
-    state: Path
-    closing: anyio.Event = field(default_factory=anyio.Event)
-    last_asked: float = field(default_factory=time.monotonic)
-    streams: int = 0
-
-    def idle_for(self) -> float:
-        """Seconds without a live job, a request or an open stream."""
-        if self.streams or self.engine.state.jobs:
-            self.last_asked = time.monotonic()
-        return time.monotonic() - self.last_asked
-
-    @asynccontextmanager
-    async def stream(self) -> AsyncIterator[None]:
-        """A long answer; the host counts as used while it lasts."""
-        self.streams += 1
-        try:
-            yield
-        finally:
-            self.streams -= 1
-            self.last_asked = time.monotonic()
-
-
-class Handler(RequestHandler):
-    """What all answers share: the caller, JSON in and out, errors with what to do."""
-
-    desk: Desk
-
-    def initialize(self, desk: Desk) -> None:
-        self.desk = desk
-
-    def prepare(self) -> None:
-        self.desk.last_asked = time.monotonic()
-        if self.caller.uid != os.geteuid():
-            raise NotAllowed(
-                "This host works for another user.", hint="Start your own, or ask the administrator for a system service."
-            )
-        _check_simulation(self.request.headers.get("X-Gpusched-Simulate"), self.desk.record)
-
-    @cached_property
-    def caller(self) -> Caller:
-        """The process at the other end of the socket, by its credentials at connect time."""
-        peer: socket.socket = self.request.connection.stream.socket  # type: ignore[union-attr]
-        _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return caller_of(uid)
-
-    def views(self) -> Views:
-        engine = self.desk.engine
-        return Views.of(
-            engine.state, user=self.caller.user, simulated=engine.gpus.simulated, now=engine.clock()
-        )
-
-    def answer(self, body: object, status: HTTPStatus = HTTPStatus.OK) -> None:
-        self.set_status(status)
-        self.set_header("Content-Type", "application/json")
-        self.finish(msgspec.json.encode(body))
-
-    def body(self) -> Any:
-        try:
-            return json.loads(self.request.body or b"{}")
-        except ValueError as error:
-            raise BadRequest(f"The request is not JSON: {error}.") from None
-
-    def number(self, name: str, default: float | None = None, *, most: float = 2**62) -> Any:
-        """A query argument that is a count; refused by name when it is not."""
-        text = self.get_query_argument(name, None)
-        if text is None:
-            return default
-        if not re.fullmatch(r"\d{1,18}(\.\d{1,9})?", text):
-            raise BadRequest(f"{name}: {text!r} is not a number.", field=name)
-        value = float(text) if "." in text else int(text)
-        return min(value, most)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        self.set_header("Content-Type", "application/json")
-        if isinstance(error, GpuSchedError):
-            status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), HTTPStatus.BAD_REQUEST)
-            detail = wire.ErrorDetail(code=error.code, message=error.message, field=error.field, hint=error.hint)
-        else:
-            status = HTTPStatus(status_code)
-            detail = wire.ErrorDetail(code=_code_of(status), message=_message_of(status, error))
-        self.set_status(status)
-        self.finish(msgspec.json.encode(wire.ErrorBody(error=detail)))
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        if not isinstance(value, (GpuSchedError, StreamClosedError)):
-            super().log_exception(typ, value, tb)
-
-
-def caller_of(uid: int) -> Caller:
-    try:
-        entry = pwd.getpwuid(uid)
-        return Caller(entry.pw_name, uid, entry.pw_dir)
-    except KeyError:  # a container without a passwd entry
-        return Caller(str(uid), uid, "/")
-
-
-def _check_simulation(asked: str | None, record: HostRecord) -> None:
-    if asked is None or (record.simulated and parse_simulation(asked) == parse_simulation(record.simulated)):
-        return
-    has = f"simulates {record.simulated}" if record.simulated else "does not simulate"
-    raise Conflict(
-        f"GPUSCHED_SIMULATE asks for {asked}, but the host (pid {record.pid}) {has}.",
-        hint="Simulation is fixed when a host starts: stop that host, or use another GPUSCHED_HOME.",
-    )
-
-
-def _code_of(status: HTTPStatus) -> str:
-    return "internal" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else status.phrase.lower().replace(" ", "_")
-
-
-def _message_of(status: HTTPStatus, error: BaseException | None) -> str:
-    if isinstance(error, HTTPError) and error.log_message:
-        return str(error.log_message)
-    if status is HTTPStatus.NOT_FOUND:
-        return "There is nothing at this address."
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "The host failed to answer; its log has the details."
-    return f"{status.phrase}."
 
 
 class HealthHandler(Handler):
@@ -378,9 +200,7 @@ class OutputsHandler(OfJob):
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         after = int(self.number("after", 0))
         final = job.phase.final or number != job.attempt
-        items, following = await anyio.to_thread.run_sync(
-            lambda: files.outputs(folder, number, after, final=final)
-        )
+        items, following = await anyio.to_thread.run_sync(lambda: files.outputs(folder, number, after, final=final))
         self.answer({"items": items, "next": following, "final": final})
 
 
@@ -491,6 +311,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
 ]
 
 
+def _say_nothing(handler: Any) -> None:
+    """Requests are not logged: a line for each would bury what matters."""
+
+
 def routes(desk: Desk) -> Application:
     """The host's application; the same over the unix socket and, later, for a Hub service over TCP."""
     named = {"desk": desk}
@@ -498,5 +322,5 @@ def routes(desk: Desk) -> Application:
         [(rf"{PREFIX}/{path}", handler, named) for path, handler in PATHS],
         default_handler_class=NothingHandler,
         default_handler_args=named,
-        log_function=lambda handler: None,
+        log_function=_say_nothing,
     )

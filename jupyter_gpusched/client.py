@@ -6,10 +6,12 @@ carries an idempotency key. Imports only what a quick command line can afford.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -27,7 +29,7 @@ from .core.model import (
 from .find_host import HostUnreachable, find_host
 from .places import API
 from .transport import READ_TIMEOUT_S, Answer, ConnectionLost, ForeignSocket, Transport
-from .wire import PREFIX
+from .wire import PREFIX, ErrorBody, ErrorDetail
 
 __all__ = ["ApiMismatch", "Client", "HostUnreachable"]
 
@@ -40,7 +42,8 @@ _LOG_CHUNK = 2**20
 _PAGE = 1000
 _FINAL = frozenset(phase.value for phase in FINAL)
 
-T = TypeVar("T")
+_LATER = "Try again in a moment; `jupyter gpusched doctor` says more."
+
 View = dict[str, Any]
 
 
@@ -50,12 +53,28 @@ class ApiMismatch(GpuSchedError):
     code = "api_mismatch"
 
 
+_ERRORS: dict[str, type[GpuSchedError]] = {
+    kind.code: kind
+    for kind in (BadRequest, NeverFits, NotAvailable, UnknownJob, NotAllowed, Unavailable, HostUnreachable, ApiMismatch)
+}
+_BY_STATUS: dict[int, type[GpuSchedError]] = {
+    400: BadRequest,
+    403: NotAllowed,
+    404: GpuSchedError,
+    409: BadRequest,
+    413: BadRequest,
+    422: BadRequest,
+}
+
+
 class Client:
     """Speaks to one host. Threads may share it. All calls raise ``GpuSchedError`` and its kin."""
 
-    def __init__(self, find: Callable[[], str], headers: Mapping[str, str]) -> None:
-        self._find = find
-        self._headers = {"X-Gpusched-Api": str(API), **headers}
+    def __init__(self, environ: Mapping[str, str], *, start: bool) -> None:
+        simulate = environ.get("GPUSCHED_SIMULATE")
+        self._environ = environ
+        self._start = start
+        self._headers = {"X-Gpusched-Api": str(API)} | ({"X-Gpusched-Simulate": simulate} if simulate else {})
         self._transport: Transport | None = None
 
     @classmethod
@@ -64,11 +83,8 @@ class Client:
 
         Raises ``HostUnreachable``, ``ApiMismatch``, or what the host says.
         """
-        simulate = environ.get("GPUSCHED_SIMULATE")
-        client = cls(
-            lambda: find_host(environ, start=start), {"X-Gpusched-Simulate": simulate} if simulate else {}
-        )
-        client._reach()
+        client = cls(environ, start=start)
+        client._reach(start=start)
         return client
 
     # --- the machine ------------------------------------------------------------------
@@ -84,10 +100,16 @@ class Client:
 
         after  the ``seq`` of the last frame already seen; without it a snapshot comes first.
         """
+        patience = _Patience()
         while True:
-            for frame in self._patiently(lambda after=after: self._frames(after)):
-                after = frame.get("seq", after)
-                yield frame
+            try:
+                for frame in self._frames(after):
+                    patience = _Patience()
+                    after = frame.get("seq", after)
+                    yield frame
+                patience.bear(_gone("it closed the stream of events"))
+            except (HostUnreachable, Unavailable) as error:  # noqa: PERF203  each try is a try of its own
+                patience.bear(error)
 
     # --- jobs -------------------------------------------------------------------------
 
@@ -121,11 +143,11 @@ class Client:
 
     def wait(self, job_id: str, timeout: float | None = None) -> View:
         """The job's view once it is final, or after ``timeout`` seconds. Bears a host that is replaced meanwhile."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            left = _LONG_POLL_S if deadline is None else max(0.0, deadline - time.monotonic())
-            view = self._wait_once(job_id, min(left, _LONG_POLL_S))
-            if view["phase"] in _FINAL or left <= _LONG_POLL_S and deadline is not None:
+            left = max(0.0, deadline - time.monotonic())
+            view = self._view_in(job_id, min(left, _LONG_POLL_S))
+            if view["phase"] in _FINAL or time.monotonic() >= deadline:
                 return view
 
     def cancel(self, job_id: str, grace: str | None = None) -> View:
@@ -140,16 +162,17 @@ class Client:
 
     def follow(self, job_id: str) -> Iterator[bytes]:
         """The log as it grows, over all attempts; ends when the job is final and the log is drained."""
-        told, offset, pause = 0, 0, 0.0
+        current, offset, pause = 0, 0, 0.0
         while True:
-            # The view comes first: when it says that an attempt is over, its log is complete.
-            view = self._wait_once(job_id, pause)
-            numbers = [attempt["number"] for attempt in view["attempts"] if attempt["number"] >= told]
-            for number in numbers:
-                told, offset = number, offset if number == told else 0
-                for chunk in self._rest_of_log(job_id, number, offset):
-                    offset += len(chunk)
-                    yield chunk
+            # The view comes first: what it says is over has a complete log.
+            view = self._view_in(job_id, pause)
+            for number in sorted(attempt["number"] for attempt in view["attempts"]):
+                if number > current:
+                    current, offset = number, 0
+                if number == current:
+                    for chunk in self._rest_of_log(job_id, number, offset):
+                        offset += len(chunk)
+                        yield chunk
             if view["phase"] in _FINAL:
                 return
             pause = _FOLLOW_S
@@ -166,98 +189,166 @@ class Client:
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+            self._transport = None
 
     # --- asking -----------------------------------------------------------------------
 
     def _get(self, path: str, **query: object) -> dict[str, Any]:
         return _decoded(self._read(path, **query))
 
-    def _read(self, path: str, *, timeout_s: float = READ_TIMEOUT_S, **query: object) -> bytes:
+    def _read(self, path: str, **query: object) -> bytes:
         target = _target(path, query)
-        return self._twice(lambda host: _accepted(host.request("GET", target, timeout_s=timeout_s)))
+        return self._twice(lambda host: _accepted(host.request("GET", target)), start=self._start)
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        data = msgspec.json.encode(body)
-        target = _target(path, {})
-        return _decoded(self._twice(lambda host: _accepted(host.request("POST", target, body=data))))
+        target, data = _target(path, {}), msgspec.json.encode(body)
+        return _decoded(self._twice(lambda host: _accepted(host.request("POST", target, body=data)), start=self._start))
 
-    def _twice(self, ask: Callable[[Transport], bytes]) -> bytes:
+    def _twice(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
         """Ask, and once more when the host was restarted since we last spoke to it."""
+        with suppress(ConnectionLost):
+            return self._once(ask, start=start)
         try:
-            return self._once(ask)
-        except ConnectionLost:
-            self._forget()
-        try:
-            return self._once(ask)
+            return self._once(ask, start=start)
         except ConnectionLost as error:
-            self._forget()
-            raise HostUnreachable(
-                f"The host went away in the middle of the conversation ({error}).",
-                hint="Jobs that were queued go on. Try again in a moment; `jupyter gpusched doctor` says more.",
-            ) from error
+            raise _gone(str(error)) from error
 
-    def _once(self, ask: Callable[[Transport], bytes]) -> bytes:
+    def _once(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
+        host = self._transport or self._reach(start=start)
         try:
-            return ask(self._transport or self._reach())
+            return ask(host)
         except TimeoutError as error:
-            raise Unavailable(
-                "The host does not answer.", hint="Try again later; `jupyter gpusched doctor` says more."
-            ) from error
-        except ForeignSocket as error:
-            raise HostUnreachable(f"The socket is not to be trusted: {error}.", hint="Check GPUSCHED_SOCKET.") from error
+            raise Unavailable("The host does not answer.", hint=_LATER) from error
+        except (ConnectionLost, ForeignSocket) as error:
+            self._forget(host)
+            if isinstance(error, ForeignSocket):
+                raise HostUnreachable(f"The host's socket is not to be trusted: {error}.", hint=_LATER) from error
+            raise
 
-    def _reach(self) -> Transport:
+    def _reach(self, *, start: bool) -> Transport:
         """Find the host, and check once that we understand each other."""
-        reached = Transport(self._find(), self._headers)
+        host = Transport(find_host(self._environ, start=start), self._headers)
         try:
-            health = _decoded(_accepted(reached.request("GET", f"{PREFIX}/health")))
-        except (TimeoutError, ConnectionLost) as error:
-            raise HostUnreachable(
-                f"The host at {reached.path} does not answer.",
-                hint="Try again in a moment; `jupyter gpusched doctor` says more.",
-            ) from error
+            health = _decoded(_accepted(host.request("GET", f"{PREFIX}/health")))
+        except (TimeoutError, ConnectionLost, ForeignSocket) as error:
+            raise HostUnreachable(f"The host at {host.path} does not answer ({error}).", hint=_LATER) from error
         _check_api(health)
-        self._transport = reached
-        return reached
+        self._transport = host
+        return host
 
-    def _forget(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+    def _forget(self, host: Transport) -> None:
+        """Look for the host anew at the next request; other threads end their own conversation with the old one."""
+        if self._transport is host:
             self._transport = None
 
     # --- waiting ----------------------------------------------------------------------
 
-    def _wait_once(self, job_id: str, seconds: float) -> View:
-        """The view when the job is final or after some seconds, whichever comes first."""
+    def _view_in(self, job_id: str, seconds: float) -> View:
+        """The view as soon as the job is final, else after some seconds."""
         query: dict[str, object] = {"wait": "final", "timeout": f"{seconds:.3f}"} if seconds > 0 else {}
-        return self._patiently(lambda: _decoded(self._read(_job(job_id), timeout_s=seconds + READ_TIMEOUT_S, **query)))
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Bear a host that is being replaced, for a while. Never starts one: another host takes over."""
-        deadline = time.monotonic() + PATIENCE_S
-        pause = 0.05
-        while True:
-            try:
-                return ask()
-            except (HostUnreachable, Unavailable):
-                if time.monotonic() + pause > deadline:
-                    raise
-            time.sleep(pause)
-            pause = min(1.0, pause * 2)
+        return _decoded(self._patient_read(_job(job_id), seconds + READ_TIMEOUT_S, **query))
 
     def _rest_of_log(self, job_id: str, attempt: int, offset: int) -> Iterator[bytes]:
-        while chunk := self._patiently(
-            lambda offset=offset: self.log(job_id, offset=offset, limit=_LOG_CHUNK, attempt=attempt)
-        ):
+        query: dict[str, object] = {"attempt": attempt, "limit": _LOG_CHUNK}
+        while chunk := self._patient_read(_job(job_id, "log"), READ_TIMEOUT_S, offset=offset, **query):
             offset += len(chunk)
             yield chunk
 
+    def _patient_read(self, path: str, silence_s: float, **query: object) -> bytes:
+        """Bears a host that is being replaced. Starts none: whoever takes over has more right to."""
+        target, patience = _target(path, query), _Patience()
+        while True:
+            try:
+                return self._twice(
+                    lambda host: _accepted(host.request("GET", target, timeout_s=silence_s)), start=False
+                )
+            except (HostUnreachable, Unavailable) as error:  # noqa: PERF203  each try is a try of its own
+                patience.bear(error)
+
     def _frames(self, after: int | None) -> Iterator[dict[str, Any]]:
-        """Frames of one connection; ends when it breaks, raises when the host refuses or there is none."""
-        host = self._transport or self._reach()
+        """The frames of one connection; ends with it."""
+        host = self._transport or self._reach(start=False)
         try:
             for line in host.lines(_target("events", {"after": after})):
                 if text := _accepted(line).strip():
                     yield _decoded(text)
-        except (ConnectionLost, TimeoutError):
-            self._forget()
+        except (ConnectionLost, ForeignSocket, TimeoutError) as error:
+            self._forget(host)
+            raise _gone(str(error)) from error
+
+
+class _Patience:
+    """Bears failures for a while, pausing longer each time."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+        self._pause = 0.05
+
+    def bear(self, error: GpuSchedError) -> None:
+        now = time.monotonic()
+        self._deadline = self._deadline or now + PATIENCE_S
+        if now + self._pause > self._deadline:
+            raise error
+        time.sleep(self._pause)
+        self._pause = min(1.0, self._pause * 2)
+
+
+# --- what is said, and what it means ------------------------------------------------------
+
+
+def _with_key(spec: dict[str, Any]) -> dict[str, Any]:
+    """A submission that may be repeated: the host queues each idempotency key once."""
+    return spec if spec.get("idempotency_key") else {**spec, "idempotency_key": os.urandom(16).hex()}
+
+
+def _job(job_id: str, *more: str) -> str:
+    return "/".join(["jobs", *(quote(part, safe="") for part in (job_id, *more))])
+
+
+def _target(path: str, query: Mapping[str, object]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{PREFIX}/{path}" + (f"?{urlencode(given)}" if given else "")
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise Unavailable(f"What answers is no jupyter-gpusched host: {error}.", hint=_LATER) from error
+
+
+def _accepted(answer: Answer) -> bytes:
+    """The body of a good answer; a refusal is raised as the error that the host meant."""
+    if 200 <= answer.status < 300:
+        return answer.body
+    raise _meant(answer)
+
+
+def _meant(answer: Answer) -> GpuSchedError:
+    try:
+        detail = msgspec.json.decode(answer.body, type=ErrorBody).error
+    except msgspec.MsgspecError:
+        detail = ErrorDetail(code="", message=f"The host failed to answer (HTTP {answer.status}).", hint=_LATER)
+    kind = _ERRORS.get(detail.code) or _BY_STATUS.get(answer.status, Unavailable)
+    error = kind.__new__(kind)
+    GpuSchedError.__init__(error, detail.message, field=detail.field, hint=detail.hint)
+    if detail.code:
+        error.code = detail.code
+    return error
+
+
+def _check_api(health: Mapping[str, Any]) -> None:
+    theirs = health.get("api")
+    if theirs == API:
+        return
+    older = "the host" if isinstance(theirs, int) and theirs < API else "this environment"
+    raise ApiMismatch(
+        f"The host (version {health.get('version')}, API {theirs}) and this client (API {API})"
+        " do not understand each other.",
+        hint=f"Upgrade jupyter-gpusched in {older}"
+        + (f" (process {health.get('pid')}), then restart it." if older == "the host" else "."),
+    )
+
+
+def _gone(why: str) -> HostUnreachable:
+    return HostUnreachable(f"The host went away ({why}).", hint=f"Jobs that were queued go on. {_LATER}")

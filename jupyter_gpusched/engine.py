@@ -26,12 +26,23 @@ from .core.messages import (
     Instruction,
     Launch,
     LaunchFailed,
-    SampleNow,
     Sampled,
+    SampleNow,
     StopAttempt,
     Submitted,
 )
-from .core.model import Gpu, GpuSchedError, IllegalTransition, Job, JobId, Phase, Settings, Unavailable, UnknownJob, Work
+from .core.model import (
+    Gpu,
+    GpuSchedError,
+    IllegalTransition,
+    Job,
+    JobId,
+    Phase,
+    Settings,
+    Unavailable,
+    UnknownJob,
+    Work,
+)
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
 from .ports import ActiveGrant, Clock, Fenced, GpuProvider, Launcher, LaunchOrder, Recorded, Report, Store
@@ -119,7 +130,7 @@ class Engine:
                 if done.done():
                     self._forget(keys)
                 else:  # the caller went away; the keys stay known until the write is settled
-                    done.add_done_callback(lambda future: (future.exception(), self._forget(keys)))
+                    done.add_done_callback(lambda _written: self._forget(keys))
         return [known[job.id] or job.id for job in jobs]
 
     async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
@@ -132,14 +143,10 @@ class Engine:
 
     async def job(self, job_id: JobId, owner: str) -> Job:
         """A job of this owner, live or past. Another's is as unknown as one that never was."""
-        job = self.state.jobs.get(job_id) or await self.read(self.store.job, job_id)
+        job = self.state.jobs.get(job_id) or await anyio.to_thread.run_sync(self.store.job, job_id)
         if job is None or job.owner != owner:
             raise UnknownJob(job_id)
         return job
-
-    async def read(self, call: Callable[..., object], *arguments: object) -> object:
-        """Make a blocking read of the store without blocking the loop."""
-        return await anyio.to_thread.run_sync(call, *arguments)
 
     def watch(self, job_id: JobId | None) -> anyio.Event:
         """An event that is set at the next change of this job (None: of anything, samples too)."""
@@ -206,7 +213,10 @@ class Engine:
     async def _advance(self, batch: list[_Stimulus]) -> None:
         """Core, journal, acknowledgement, action: in this order."""
         now = self.clock()
-        state, changes, instructions, accepted = self.state, [], [], []
+        state = self.state
+        changes: list[Change] = []
+        instructions: list[Instruction] = []
+        accepted: list[_Stimulus] = []
         for stimulus in batch:
             try:
                 step = apply(state, stimulus.event, now)

@@ -25,10 +25,21 @@ _POLL_S = 0.02
 _RESTART_AFTER_S = 2.0
 _LOG_LINES = 8
 
+DAEMON = ("-m", "jupyter_gpusched.hosts.daemon", "--auto")
+"""What Python is asked to run when a host is started."""
+
 _OF_ONE_ATTEMPT = (
-    "GPUSCHED_JOB_ID GPUSCHED_ATTEMPT GPUSCHED_VRAM_MIB GPUSCHED_GPUS GPUSCHED_CHECKPOINT_DIR GPUSCHED_STOP_FILE"
-    " GPUSCHED_MARKER CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES"
-).split()
+    "GPUSCHED_JOB_ID",
+    "GPUSCHED_ATTEMPT",
+    "GPUSCHED_VRAM_MIB",
+    "GPUSCHED_GPUS",
+    "GPUSCHED_CHECKPOINT_DIR",
+    "GPUSCHED_STOP_FILE",
+    "GPUSCHED_MARKER",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+)
 
 
 class HostUnreachable(GpuSchedError):
@@ -176,7 +187,7 @@ class _Daemon:
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_gpusched.hosts.daemon", "--auto"],
+                [sys.executable, *DAEMON],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ def state_folder(environ: dict[str, str] | os._Environ[str] = os.environ) -> Pat
     if home := environ.get("GPUSCHED_HOME"):
         return Path(home).expanduser().absolute()
     state = environ.get("XDG_STATE_HOME")
-    base = Path(state) if state and os.path.isabs(state) else Path.home() / ".local" / "state"
+    base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
     return base / "jupyter-gpusched" / (platform.node() or "localhost")
 
 
@@ -53,7 +54,7 @@ def socket_path(state: Path, environ: dict[str, str] | os._Environ[str] = os.env
     """The host's unix socket, named after the state folder, in the user's runtime folder or a private one."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()[:16] + ".sock"
     runtime = environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isdir(runtime) and os.stat(runtime).st_uid == os.geteuid():
+    if runtime and Path(runtime).is_dir() and Path(runtime).stat().st_uid == os.geteuid():
         candidate = Path(runtime) / "jupyter-gpusched" / name
         if len(os.fsencode(candidate)) <= _LONGEST_SOCKET_PATH:
             return candidate
@@ -116,3 +117,16 @@ def start_time(pid: int) -> int | None:
 def host_alive(record: HostRecord) -> bool:
     """Whether the very process that wrote the record still runs (pid, start time and boot must match)."""
     return record.boot_id == boot_id() and start_time(record.pid) == record.start_time
+
+
+def ask_host_to_stop(record: HostRecord) -> None:
+    """Send SIGTERM to the very process that wrote the record, and to no other that got its number since."""
+    try:
+        descriptor = os.pidfd_open(record.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if host_alive(record):  # asked after the pidfd was opened: the number cannot be reused any more
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+    finally:
+        os.close(descriptor)

@@ -23,9 +23,10 @@ from traitlets.config import Configurable
 
 from . import __version__
 from .admission import Admission
-from .api import Desk, routes
+from .api import routes
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
+from .desk import Desk
 from .engine import Engine
 from .gpus import open_provider
 from .launch.local import LocalLauncher
@@ -45,7 +46,7 @@ from .wire import LARGEST_PAYLOAD
 log = logging.getLogger(__name__)
 
 
-class GpuSched(Configurable):  # type: ignore[misc]  # traitlets has no types
+class GpuSched(Configurable):
     """What an administrator may set, in ``jupyter_server_config.py``, ``jupyter_gpusched_config.py`` or as options."""
 
     simulate = Unicode(
@@ -54,7 +55,9 @@ class GpuSched(Configurable):  # type: ignore[misc]  # traitlets has no types
         help="Simulated cards instead of real ones: count x size, `2x24G`, or a list, `1x24564M,1x48G`. "
         "The environment variable GPUSCHED_SIMULATE goes before it.",
     ).tag(config=True)
-    cpus = Int(0, help="CPUs that jobs which ask for them may share; 0 = all that this process may use.").tag(config=True)
+    cpus = Int(0, help="CPUs that jobs which ask for them may share; 0 = all that this process may use.").tag(
+        config=True
+    )
     memory = Unicode("", help="Host memory that jobs which ask for it may share: `64G`; empty = all there is.").tag(
         config=True
     )
@@ -128,7 +131,9 @@ class Host:
         self.socket = socket_path(self.state)
         self.desk: Desk | None = None
 
-    async def serve(self, until: Callable[[Desk], Awaitable[None]], *, started: Callable[[], None] = lambda: None) -> None:
+    async def serve(
+        self, until: Callable[[Desk], Awaitable[None]], *, started: Callable[[], None] = lambda: None
+    ) -> None:
         """Open everything, answer requests while ``until`` runs, and close everything again.
 
         until    given the desk (for idleness and the like); its end is the host's end.

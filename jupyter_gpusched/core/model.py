@@ -245,7 +245,7 @@ class Gpu:
     name: str
     total: Mib
     sampled_at: float
-    reserved: Mib = Mib(0)
+    reserved: Mib = Mib(0)  # noqa: RUF009  (a NewType costs nothing and shares nothing)
     used: Mib | None = None
     free: Mib | None = None
     parent_uuid: GpuUuid | None = None
@@ -279,7 +279,7 @@ class Settings:
     claim_after_s: float = 300.0
     stale_after_s: float = 10.0
     release_timeout_s: float = 60.0
-    foreign_limit: Mib = Mib(512)
+    foreign_limit: Mib = Mib(512)  # noqa: RUF009
 
 
 class GpuSchedError(Exception):

@@ -18,15 +18,15 @@ import anyio
 from jupyter_core.application import JupyterApp
 from traitlets import Bool, Float
 
-from jupyter_gpusched.api import Desk
 from jupyter_gpusched.core.model import GpuSchedError
-from jupyter_gpusched.places import PlaceError, host_alive, read_host_record, state_folder
+from jupyter_gpusched.desk import Desk
+from jupyter_gpusched.places import PlaceError, ask_host_to_stop, host_alive, read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched, Host, HostLock
 
 HANDOVER_S = 15.0
 
 
-class Serve(JupyterApp):  # type: ignore[misc]  # traitlets has no types
+class Serve(JupyterApp):
     """Schedule the GPU jobs of this machine until stopped."""
 
     name = "jupyter-gpusched"
@@ -34,7 +34,9 @@ class Serve(JupyterApp):  # type: ignore[misc]  # traitlets has no types
     classes = [GpuSched]  # noqa: RUF012  (traitlets' way)
     auto = Bool(False, help="Give way to any other host, and end when idle.").tag(config=True)
     idle_exit_s = Float(
-        float(os.environ.get("GPUSCHED_IDLE_EXIT") or 600), min=0.0, help="Seconds without jobs and clients to end after."
+        float(os.environ.get("GPUSCHED_IDLE_EXIT") or 600),
+        min=0.0,
+        help="Seconds without jobs and clients to end after.",
     ).tag(config=True)
     flags = {  # noqa: RUF012
         "auto": ({"Serve": {"auto": True}}, "Give way to any other host, and end when idle."),
@@ -69,7 +71,8 @@ class Serve(JupyterApp):  # type: ignore[misc]  # traitlets has no types
                 tasks.start_soon(self._idle, desk, tasks.cancel_scope)
 
     async def _idle(self, desk: Desk, scope: anyio.CancelScope) -> None:
-        while (idle := desk.idle_for()) < self.idle_exit_s:
+        """Idleness is the absence of events, so it is looked for, seldom."""
+        while (idle := desk.idle_for()) < self.idle_exit_s:  # noqa: ASYNC110
             await anyio.sleep(min(max(self.idle_exit_s - idle, 0.05), 5.0))
         scope.cancel()
 
@@ -86,18 +89,13 @@ def take_place_of_daemon(state: Path, lock: HostLock) -> bool:
     record = read_host_record(state)
     if record is None or record.kind != "daemon" or not host_alive(record):
         return False
-    descriptor = os.pidfd_open(record.pid)
-    try:
-        if host_alive(record):  # still the same process, now that its number cannot be reused
-            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        deadline = time.monotonic() + HANDOVER_S
-        while not lock.acquire():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
-    finally:
-        os.close(descriptor)
+    ask_host_to_stop(record)
+    deadline = time.monotonic() + HANDOVER_S
+    while not lock.acquire():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _taken(state: Path) -> int:

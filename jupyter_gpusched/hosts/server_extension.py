@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -25,9 +26,9 @@ from tornado.iostream import StreamClosedError
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from jupyter_gpusched.api import Desk
 from jupyter_gpusched.client import start_daemon
 from jupyter_gpusched.core.model import GpuSchedError
+from jupyter_gpusched.desk import Desk
 from jupyter_gpusched.places import PlaceError, host_alive, read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched, Host, HostLock
 from jupyter_gpusched.wire import PREFIX
@@ -72,31 +73,33 @@ class HostThread:
         self._ready.set()
         said = ""
         while not (stop.is_set() or self._stopping.is_set()):
-            try:
-                await self._once(stop)
-                said = ""
-            except (GpuSchedError, PlaceError, OSError) as error:
-                if str(error) != said:
-                    log.error("gpusched cannot host: %s", error)
-                said = str(error)
+            trouble = await self._once(stop)
+            if trouble and trouble != said:  # one line per cause, not one per try
+                log.error("gpusched cannot host: %s", trouble)
+            said = trouble
+            if trouble:
                 with anyio.move_on_after(RETRY_S):
                     await stop.wait()
 
-    async def _once(self, stop: anyio.Event) -> None:
-        lock = HostLock(self._state)
-        if not lock.acquire():
-            await _host_ended(self._state, stop)
-            return
+    async def _once(self, stop: anyio.Event) -> str:
+        """Host until we stop, or wait for the present host's end. Returns why hosting failed, if it did."""
+
+        async def until(desk: Desk) -> None:
+            await stop.wait()
+            self.left_jobs = any(not job.phase.final for job in desk.engine.state.jobs.values())
+
         try:
-            host = Host(self._state, self._config, kind="server")
-
-            async def until(desk: Desk) -> None:
-                await stop.wait()
-                self.left_jobs = any(not job.phase.final for job in desk.engine.state.jobs.values())
-
-            await host.serve(until)
-        finally:
-            lock.release()
+            lock = HostLock(self._state)
+            if not lock.acquire():
+                await _host_ended(self._state, stop)
+                return ""
+            try:
+                await Host(self._state, self._config, kind="server").serve(until)
+            finally:
+                lock.release()
+        except (GpuSchedError, PlaceError, OSError) as error:
+            return str(error)
+        return ""
 
 
 async def _host_ended(state: Path, stop: anyio.Event) -> None:
@@ -131,9 +134,7 @@ class _HostResolver(Resolver):
     def initialize(self, state: Path) -> None:
         self._state = state
 
-    async def resolve(self, host: str, port: int, family: int = 0) -> list[tuple[int, Any]]:
-        import socket
-
+    async def resolve(self, *_where: object, **_how: object) -> list[tuple[int, Any]]:
         record = read_host_record(self._state)
         if record is None:
             raise OSError("there is no host")
@@ -185,7 +186,7 @@ class RelayHandler(APIHandler):
             decompress_response=False,
         )
         try:
-            response: HTTPResponse = await self._client.fetch(request, raise_error=False)
+            response: HTTPResponse | None = await self._client.fetch(request, raise_error=False)
         except (OSError, StreamClosedError):
             response = None
         if self._gone:
@@ -231,7 +232,7 @@ class RelayHandler(APIHandler):
         )
 
 
-class GpuSchedExtension(ExtensionApp):  # type: ignore[misc]  # traitlets has no types
+class GpuSchedExtension(ExtensionApp):
     """jupyter-gpusched in a Jupyter server."""
 
     name = "jupyter_gpusched"

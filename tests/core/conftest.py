@@ -41,7 +41,8 @@ def job(job_id="aaaa0001", *, at=0.0, priority=Priority.NORMAL, retries=0, **req
 
 def card(index=0, *, total=24 * G, used=0, at=0.0, simulated=True, **more):
     more.setdefault("name", "Simulated 24G")
-    more.setdefault("free", total - more.get("reserved", 0) - used)
+    if "free" not in more:
+        more["free"] = total - more.get("reserved", 0) - used
     return Gpu(uuid=f"GPU-{index}", index=index, total=total, sampled_at=at, used=used, simulated=simulated, **more)
 
 
@@ -70,7 +71,11 @@ class World:
         self.sample()
 
     def submit(self, *jobs):
-        self._take(apply(self.state, Submitted(tuple(replace(j, submitted_at=self.now, since=self.now) for j in jobs)), self.now))
+        self._take(
+            apply(
+                self.state, Submitted(tuple(replace(j, submitted_at=self.now, since=self.now) for j in jobs)), self.now
+            )
+        )
         self.schedule()
 
     def tell(self, event):

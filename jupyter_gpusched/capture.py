@@ -1,0 +1,296 @@
+"""What a cell brings along: checks its code and pickles the values that it takes from the notebook.
+
+Everything is decided at submission; a cell that cannot run or a value that cannot travel is
+refused here, by name. Never runs the cell and never changes a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import os
+import pickle
+import re
+import sys
+import types
+import warnings as python_warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import culprits
+from .cellnames import CellNames, Magic, Transform, read
+from .core.model import BadRequest
+from .wire import LARGEST_PAYLOAD
+
+_NEVER = re.compile(r"In|Out|get_ipython|exit|quit|_+|_\d+|_i+|_i\d+|_[iod]h|__\w+__|_exit_code")
+_NEEDS_A_PERSON = frozenset({"debug", "pdb", "gui"})
+_FORM = 1
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What travels with the cell.
+
+    payload   bytes of the payload file, or None when the cell needs nothing.
+    names     the variables in it.
+    warnings  sentences for the person who submits.
+    """
+
+    payload: bytes | None
+    names: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def capture(
+    source: str,
+    namespace: Mapping[str, Any],
+    shell: Any,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    automatic: bool = True,
+) -> Captured:
+    """Check a cell and pickle what it needs.
+
+    shell      the IPython shell whose syntax the cell uses; None = plain IPython syntax.
+    inputs     variables to bring along in any case.
+    outputs    variables the user wants back: the cell must bind or bring them.
+    automatic  whether free names are found and brought along.
+    Raises ``BadRequest`` for a cell that cannot be run and for what cannot travel.
+    """
+    transform = _transform(shell)
+    names = _names(source, transform)
+    _refuse_what_needs_a_person(names.magics, source)
+    hard = _present(inputs, namespace)
+    soft: list[str] = []
+    if automatic:
+        hard += [name for name in names.hard if name not in hard and _belongs_to_notebook(name, namespace)]
+        soft = [name for name in names.soft if name not in hard and _belongs_to_notebook(name, namespace)]
+    kept, values = _pickle({name: namespace[name] for name in hard + soft}, set(soft))
+    _check_outputs(outputs, names, kept)
+    extras = _search_path()
+    payload = _envelope(values, extras) if kept or extras else None
+    return Captured(payload, tuple(kept), tuple(_warnings({name: namespace[name] for name in kept})))
+
+
+def _transform(shell: Any) -> Transform:
+    if shell is not None:
+        return shell.transform_cell  # type: ignore[no-any-return]
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    return TransformerManager().transform_cell
+
+
+def _names(source: str, transform: Transform) -> CellNames:
+    try:
+        python = transform(source)
+        _compile(python)
+        names = read(python, transform)
+    except SyntaxError as error:
+        raise _syntax_refusal(error, source) from None
+    except ValueError as error:  # a null byte
+        raise BadRequest(f"The cell is not Python: {error}.", field="source") from None
+    if not ast.parse(python).body:
+        raise BadRequest(
+            "The cell is empty: there is nothing to run.",
+            field="source",
+            hint="Put the code of the job below the magic's line.",
+        )
+    return names
+
+
+def _compile(python: str) -> None:
+    with python_warnings.catch_warnings():
+        python_warnings.simplefilter("ignore")
+        compile(python, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def _syntax_refusal(error: SyntaxError, source: str) -> BadRequest:
+    lines = source.splitlines()
+    line = error.lineno or 0
+    shown = lines[line - 1].strip() if 0 < line <= len(lines) else (error.text or "").strip()
+    return BadRequest(
+        f"Line {line} of the cell is not valid: {error.msg}: `{shown}`" if line else f"The cell is not valid: {error.msg}",
+        field="source",
+        hint="Lines are counted from the first line of code, below the magic's own line.",
+    )
+
+
+def _refuse_what_needs_a_person(magics: Iterable[Magic], source: str) -> None:
+    for magic in magics:
+        if magic.name in _NEEDS_A_PERSON:
+            line = _line_of(magic, source)
+            raise BadRequest(
+                f"Line {line} of the cell: %{magic.name} needs a person at the keyboard and cannot work in a job.",
+                field="source",
+                hint=f"Take %{magic.name} out, or run this cell in the notebook itself.",
+            )
+
+
+def _line_of(magic: Magic, source: str) -> int:
+    """The line as typed; IPython's translation may have joined lines before it."""
+    typed = re.compile(rf"(?:^|=)\s*%%?{magic.name}\b")
+    lines = [number for number, text in enumerate(source.splitlines(), 1) if typed.search(text)]
+    return magic.line if magic.line in lines or not lines else lines[0]
+
+
+def _present(inputs: Sequence[str], namespace: Mapping[str, Any]) -> list[str]:
+    for name in inputs:
+        if name not in namespace:
+            raise BadRequest(
+                f"--in {name}: there is no variable `{name}` in this notebook.",
+                field="inputs",
+                hint="Run the cell that defines it first, or take it out of --in.",
+            )
+    return list(dict.fromkeys(inputs))
+
+
+def _belongs_to_notebook(name: str, namespace: Mapping[str, Any]) -> bool:
+    """Whether a name is the user's own and not one that IPython puts everywhere."""
+    if name not in namespace or _NEVER.fullmatch(name):
+        return False
+    made_by = getattr(namespace[name], "__module__", None)
+    return not (name in ("display", "open") and isinstance(made_by, str) and made_by.startswith("IPython"))
+
+
+def _check_outputs(outputs: Sequence[str], names: CellNames, kept: Sequence[str]) -> None:
+    for name in outputs:
+        if not (names.any_bound or name in names.bound or name in kept):
+            raise BadRequest(
+                f"--out {name}: the cell never assigns `{name}`.",
+                field="outputs",
+                hint=f"Assign `{name}` at the top level of the cell, or take it out of --out.",
+            )
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Bounded(io.BytesIO):
+    """Stops pickling as soon as the result is too large, before memory is filled with it."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > LARGEST_PAYLOAD:
+            raise _TooLarge
+        return super().write(data)
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.size += size
+        return size
+
+
+@functools.cache
+def _pickler() -> Any:
+    """cloudpickle's pickler, for which the kernel's ``get_ipython`` means the job's own."""
+    import cloudpickle
+    import IPython
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined, unused-ignore]
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, types.MethodType) and obj.__name__ == "get_ipython":
+                return getattr, (IPython, "get_ipython")
+            return super().reducer_override(obj)
+
+    return Pickler
+
+
+def _dump(value: object, file: Any) -> None:
+    _pickler()(file).dump(value)
+
+
+def _travels(value: object) -> Exception | None:
+    """What keeps a value from being pickled on its own, or None."""
+    try:
+        _dump(value, _Counter())
+    except Exception as error:  # noqa: BLE001 - a value's own pickling code may raise anything
+        return error
+    return None
+
+
+def _pickle(values: dict[str, Any], soft: set[str]) -> tuple[list[str], bytes]:
+    """Pickle all values together, so that what they share stays shared; soft ones may be left out."""
+    try:
+        return list(values), _pickled(values)
+    except _TooLarge:
+        raise _too_large(values) from None
+    except Exception:  # noqa: BLE001 - see _travels; the culprit is looked for next
+        failures = {name: error for name, value in values.items() if (error := _travels(value)) is not None}
+    refused = [culprits.find(name, values[name], failures[name], _travels) for name in failures if name not in soft]
+    if refused or not failures:
+        raise _refusal(refused)
+    return _pickle({name: value for name, value in values.items() if name not in failures}, soft)
+
+
+def _pickled(values: dict[str, Any]) -> bytes:
+    bag = _Bounded()
+    _dump(values, bag)
+    return bag.getvalue()
+
+
+def _refusal(refused: list[culprits.Culprit]) -> BadRequest:
+    if not refused:
+        return BadRequest(
+            "The variables of the cell cannot travel to the job together.",
+            field="inputs",
+            hint="Name those it needs with --in and use --no-capture.",
+        )
+    sentences = ". ".join(culprit.sentence() for culprit in refused)
+    ways_out = " ".join(dict.fromkeys(culprit.way_out() for culprit in refused))
+    return BadRequest(f"{sentences}. Nothing was queued.", field="inputs", hint=ways_out)
+
+
+def _too_large(values: dict[str, Any]) -> BadRequest:
+    sizes = sorted(((_size(value), name) for name, value in values.items()), reverse=True)
+    largest = ", ".join(f"`{name}` ({culprits.type_name(values[name])}, {_mib(size)})" for size, name in sizes[:3])
+    return BadRequest(
+        f"The variables of the cell are too much to travel with it: {_mib(sum(size for size, _ in sizes))}, "
+        f"at most {_mib(LARGEST_PAYLOAD)}. The largest: {largest}. Nothing was queued.",
+        field="inputs",
+        hint="Save large data to a file and read it inside the cell, or create it there.",
+    )
+
+
+def _size(value: object) -> int:
+    counter = _Counter()
+    try:
+        _dump(value, counter)
+    except Exception:  # noqa: BLE001 - a size for a message; what was counted so far will do
+        return counter.size
+    return counter.size
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB" if size >= 2**20 else f"{size / 1024:.1f} KiB"
+
+
+def _envelope(values: bytes, extras: list[str]) -> bytes:
+    """The payload file: readable by any Python, the values themselves only by the same minor version."""
+    whole = {"__gpusched__": _FORM, "python": list(sys.version_info[:2]), "sys_path": extras, "values": values}
+    return pickle.dumps(whole, protocol=4)
+
+
+def _search_path() -> list[str]:
+    """Folders that this kernel's session added to ``sys.path``: modules found there must be found in the job too."""
+    installed = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix)})
+    here = os.path.realpath(os.curdir)
+    extras = []
+    for entry in sys.path:
+        path = os.path.realpath(entry or os.curdir)
+        if path != here and os.path.exists(path) and not (path + os.sep).startswith(installed):
+            extras.append(os.path.abspath(entry))
+    return list(dict.fromkeys(extras))
+
+
+def _warnings(values: dict[str, Any]) -> Iterable[str]:
+    for name, value in values.items():
+        if isinstance(value, io.TextIOBase) and not isinstance(value, io.StringIO):
+            yield f"`{name}` is an open file: the job gets a private copy of what it holds now."

@@ -1,0 +1,189 @@
+"""Jobs and GPUs in plain words, for the notebook's text and for the terminal.
+
+Takes views (plain JSON objects) and returns text without colours or codes. Missing values
+are shown as ``n/a``, never as 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .core.quantities import show_mib, show_seconds
+
+View = dict[str, Any]
+
+FINAL = frozenset({"succeeded", "failed", "cancelled", "timeout", "lost"})
+SIMULATED = "SIMULATED"
+
+
+def one_line(text: str | None) -> str:
+    """Text of a job or its owner on one line, without characters that a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text or "").split())
+
+
+def wants(view: View) -> str:
+    """What it asks for: ``4.0G on 1 GPU``, ``2 whole GPUs``, ``no GPU``."""
+    count = view["gpus_requested"]
+    if not count:
+        return "no GPU"
+    cards = f"{count} GPU" + ("s" if count > 1 else "")
+    if view["vram_mib"] is None:
+        return cards.replace(" ", " whole ")
+    return f"{show_mib(view['vram_mib'])} on {cards}" + (" each" if count > 1 else "")
+
+
+def where(view: View) -> str:
+    """The cards it has: ``GPU 0, GPU 2``."""
+    return ", ".join(f"GPU {gpu['index']}" for gpu in view["gpus"])
+
+
+def lasted(view: View, now: float) -> str | None:
+    """How long it has run or ran, or has waited if it has not started."""
+    if view["started_at"] is not None:
+        verb = "ran" if view["phase"] in FINAL else "for"
+        return f"{verb} {show_seconds((view['ended_at'] or now) - view['started_at'])}"
+    if view["phase"] == "queued":
+        return f"waiting for {show_seconds(now - view['submitted_at'])}"
+    return None
+
+
+def ending(view: View) -> str | None:
+    """How it ended: ``exit code 3: ...``, ``signal 9: ...``."""
+    if view["phase"] not in FINAL or view["phase"] == "succeeded":
+        return None
+    code = f"exit code {view['exit_code']}" if view["exit_code"] is not None else None
+    code = f"signal {view['signal']}" if view["signal"] is not None else code
+    message = one_line(view["message"]) or view["reason"]
+    if code and message and code in message:
+        code = None
+    return ": ".join(part for part in (code, message) if part) or None
+
+
+def sentence(view: View) -> str | None:
+    """Why it waits, or how it ended."""
+    if view["phase"] == "queued":
+        place = f" (number {view['position']} in the queue)" if view["position"] else ""
+        return f"{one_line(view['waiting']) or 'waiting'}{place}"
+    return ending(view)
+
+
+def headline(view: View) -> str:
+    parts = [f"Job {view['id']}", view["phase"], one_line(view["name"]), wants(view)]
+    if view["gpus"] and view["phase"] not in FINAL:
+        parts.append(where(view))
+    parts += [SIMULATED] if view["simulated"] else []
+    return " · ".join(part for part in parts if part)
+
+
+def details(view: View, now: float | None = None) -> str:
+    """Everything about one job, a fact a line."""
+    now = time.time() if now is None else now
+    facts = {
+        "id": view["id"],
+        "name": one_line(view["name"]),
+        "kind": view["kind"],
+        "phase": view["phase"],
+        "why": sentence(view),
+        "asks for": wants(view),
+        "on": ", ".join(f"GPU {gpu['index']} {gpu['name']} {gpu['uuid']}" for gpu in view["gpus"]) or None,
+        "CPUs": view["cpus"],
+        "memory": None if view["memory_mib"] is None else show_mib(view["memory_mib"]),
+        "priority": view["priority"],
+        "submitted": _clock(view["submitted_at"]),
+        "started": _clock(view["started_at"]),
+        "ended": _clock(view["ended_at"]),
+        "time": lasted(view, now),
+        "VRAM used": None if view["used_vram_mib"] is None else show_mib(view["used_vram_mib"]),
+        "VRAM peak": None if view["peak_vram_mib"] is None else show_mib(view["peak_vram_mib"]),
+        "attempts": len(view["attempts"]) or None,
+        "notebook": view["notebook"],
+        "tags": ", ".join(view["tags"]) or None,
+        "advice": one_line(view["advice"]) or None,
+        "cards": SIMULATED if view["simulated"] else None,
+    }
+    return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
+
+
+def _clock(at: float | None) -> str | None:
+    return None if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def job_rows(views: Sequence[View], now: float | None = None) -> list[list[str]]:
+    """A table of jobs: heading first."""
+    now = time.time() if now is None else now
+    rows = [["ID", "PHASE", "NAME", "VRAM", "GPUS", "ON", "TIME", "WHY"]]
+    for view in views:
+        rows.append(
+            [
+                view["id"],
+                view["phase"],
+                one_line(view["name"])[:40],
+                "whole" if view["vram_mib"] is None and view["gpus_requested"] else _amount(view),
+                str(view["gpus_requested"]),
+                ",".join(str(gpu["index"]) for gpu in view["gpus"]) or "-",
+                (lasted(view, now) or "-").removeprefix("ran ").removeprefix("for ").removeprefix("waiting for "),
+                sentence(view) or "",
+            ]
+        )
+    return rows
+
+
+def _amount(view: View) -> str:
+    return "-" if view["vram_mib"] is None else show_mib(view["vram_mib"])
+
+
+def gpu_rows(gpus: Sequence[View]) -> list[list[str]]:
+    """A table of GPUs: heading first."""
+    rows = [["GPU", "NAME", "USED", "TOTAL", "PROMISED", "AVAILABLE", "UTIL", "JOBS", "STATE"]]
+    return rows + [_gpu_row(gpu) for gpu in gpus]
+
+
+def _gpu_row(gpu: View) -> list[str]:
+    used, total = gpu["used_mib"], gpu["total_mib"]
+    load = gpu["utilization_pct"]
+    return [
+        str(gpu["index"]),
+        one_line(gpu["name"]),
+        f"{show_mib(used)} {bar(used, total)}",
+        show_mib(total),
+        show_mib(gpu["promised_mib"]),
+        show_mib(gpu["available_mib"]),
+        "n/a" if load is None else f"{load:.0f}%",
+        ",".join(holder["job_id"] for holder in gpu["holders"] if holder["job_id"]) or "-",
+        gpu_state(gpu),
+    ]
+
+
+def gpu_state(gpu: View) -> str:
+    health = gpu["health"]
+    cause = f" ({one_line(health['cause'])})" if health["cause"] else ""
+    return f"{health['status']}{cause}" + (f" {SIMULATED}" if gpu["simulated"] else "")
+
+
+def bar(used: float | None, total: float, width: int = 10) -> str:
+    filled = 0 if used is None else min(width, round(width * used / max(total, 1)))
+    return "[" + "#" * filled + "." * (width - filled) + "]"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded with blanks; the last one as long as it likes."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+NO_JOBS = "You have no jobs here. `%%gpujob --vram 4G` on a cell, or `jupyter gpusched submit`, queues one."
+
+
+def jobs_table(views: Sequence[View], now: float | None = None) -> str:
+    return table(job_rows(views, now)) if views else NO_JOBS
+
+
+def gpus_table(gpus: Sequence[View], cause: str | None = None) -> str:
+    return table(gpu_rows(gpus)) if gpus else no_gpus(cause)
+
+
+def no_gpus(cause: str | None) -> str:
+    return f"No GPU can be used here: {cause or 'none was found'}"

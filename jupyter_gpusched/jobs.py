@@ -1,0 +1,320 @@
+"""Jobs as seen from Python: the handle of a job, and the functions behind ``import jupyter_gpusched as gs``.
+
+A handle knows only the job's id; all else is asked of the host when it is needed, so that it
+stays true after restarts of kernel and host. Never keeps a job alive and never ends one unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from . import card, describe, request
+from .core.model import BadRequest, GpuSchedError, NotAvailable
+from .outputs import bounded, fold
+from .session import host
+from .terminal import render
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_TAIL_LINES = 10
+_TAIL_BYTES = 8192
+_ASYNC_WAIT_S = 2.0
+
+
+class JobFailed(GpuSchedError):
+    """The job did not succeed. ``view`` is its record, ``tail`` the end of its log."""
+
+    code = "job_failed"
+
+    def __init__(self, view: describe.View, tail: str = "") -> None:
+        how = describe.ending(view)
+        message = f"Job {view['id']} ({describe.one_line(view['name'])}) is {view['phase']}" + (f": {how}" if how else "")
+        log = "\nThe end of its log:\n" + "\n".join(f"  {line}" for line in tail.splitlines()) if tail else ""
+        super().__init__(message + log, hint=f"%gpulogs {view['id']} shows its whole log.")
+        self.view = view
+        self.tail = tail
+        self.phase: str = view["phase"]
+        self.exit_code: int | None = view["exit_code"]
+
+
+class Job:
+    """One job, by its id.
+
+    Awaitable: ``await job`` waits for its end without holding up the event loop.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        self._id = job_id
+        self._last: describe.View | None = None
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def view(self) -> describe.View:
+        """The job's record, fresh from the host."""
+        return self._keep(host().job(self._id))
+
+    @property
+    def status(self) -> str:
+        """The phase: queued, starting, running, stopping, succeeded, failed, cancelled, timeout or lost."""
+        return str(self.view["phase"])
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, however it ended, or for ``timeout`` seconds; returns the job.
+
+        Interrupting ends the waiting only; the job goes on.
+        """
+        self._keep(host().wait(self._id, timeout))
+        return self
+
+    def result(self) -> dict[str, Any] | None:
+        """Wait, then give back the variables named by ``--out`` (a fresh copy), or None without ``--out``.
+
+        Raises ``JobFailed`` when the job did not succeed.
+        """
+        view = self._keep(host().wait(self._id, None))
+        if view["phase"] != "succeeded":
+            raise JobFailed(view, self._tail())
+        names = view.get("outputs") or []
+        return {name: self._variable(name) for name in names} if names else None
+
+    def logs(self, raw: bool = False) -> str:
+        """What the job has printed so far: as a terminal shows it in the end, or as it was written."""
+        text = host().log(self._id).decode("utf-8", "replace")
+        return text if raw else render(text)
+
+    def show(self) -> None:
+        """Display the job's outputs: text, tables, plots and errors, in their order."""
+        rest = f'gs.job("{self._id}").logs() has all of the text'
+        for output in bounded(fold(self._output_lines()), how_to_get_the_rest=rest):
+            _display(output)
+
+    def cancel(self, grace: str | None = None) -> Job:
+        """End the job; ``grace`` (``"10s"``) is the time it gets to clean up. Harmless when it has ended."""
+        self._keep(host().cancel(self._id, grace))
+        return self
+
+    def __await__(self) -> Generator[Any, None, Job]:
+        return self._ended().__await__()
+
+    async def _ended(self) -> Job:
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.run_in_executor(None, self.wait, _ASYNC_WAIT_S)
+            if self._last is not None and self._last["phase"] in describe.FINAL:
+                return self
+
+    def _keep(self, view: describe.View) -> describe.View:
+        self._last = view
+        return view
+
+    def _tail(self) -> str:
+        """The last lines of the log, as they would be shown."""
+        try:
+            text = _log_tail(host(), self._id).decode("utf-8", "replace")
+        except GpuSchedError:  # the failure itself matters more than its log
+            return ""
+        return "\n".join(render(text).rstrip().splitlines()[-_TAIL_LINES:])
+
+    def _variable(self, name: str) -> Any:
+        return _unpickle(host().result(self._id, name), name)
+
+    def _output_lines(self) -> list[dict[str, Any]]:
+        lines: list[dict[str, Any]] = []
+        cursor = 0
+        while True:
+            more, following, _ = host().outputs(self._id, after=cursor)
+            lines += more
+            if not more or following <= cursor:
+                return lines
+            cursor = following
+
+    def __repr__(self) -> str:
+        return f"<Job {self._id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other._id == self._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
+        try:
+            return card.job_bundle(self.view)
+        except GpuSchedError:
+            if self._last is None:
+                return {"text/plain": repr(self)}
+            return card.job_bundle(self._last, stale=True)
+
+
+class QuietJob(Job):
+    """A job that shows nothing while the cell that submitted it runs; afterwards like any other."""
+
+    def __init__(self, job_id: str, quiet_now: Callable[[], bool]) -> None:
+        super().__init__(job_id)
+        self._quiet_now = quiet_now
+
+    def _ipython_display_(self) -> None:
+        if not self._quiet_now():
+            raise NotImplementedError  # tells IPython to show it in the ordinary way
+
+    def __reduce__(self) -> tuple[type[Job], tuple[str]]:
+        return Job, (self._id,)
+
+
+def _log_tail(client: Client, job_id: str) -> bytes:
+    """The last bytes of a log of unknown, perhaps huge size, found by halving."""
+    low, high = 0, _TAIL_BYTES
+    while client.log(job_id, offset=high, limit=1):
+        low, high = high, 2 * high
+    while high - low > _TAIL_BYTES:
+        middle = (low + high) // 2
+        low, high = (middle, high) if client.log(job_id, offset=middle, limit=1) else (low, middle)
+    return client.log(job_id, offset=max(0, low - _TAIL_BYTES))[-_TAIL_BYTES:]
+
+
+def _unpickle(data: bytes, name: str) -> Any:
+    """A variable that a job of ours left; a pickle of another Python is refused, not tried."""
+    envelope = pickle.loads(data)  # noqa: S301 - written by the user's own job, served by the user's own host
+    if list(envelope["python"]) != list(sys.version_info[:2]):
+        theirs, ours = ".".join(map(str, envelope["python"])), ".".join(map(str, sys.version_info[:2]))
+        raise BadRequest(
+            f"`{name}` ({envelope['type']}) was written by Python {theirs} and cannot be read by Python {ours}.",
+            field="python",
+            hint="Write it to a file of a neutral format in the job, or run the job with this kernel's Python.",
+        )
+    return pickle.loads(envelope["value"])  # noqa: S301 - see above
+
+
+def _display(output: dict[str, Any]) -> None:
+    """Show one output. Text stays text: streams and tracebacks are written, never sent as HTML."""
+    kind = output["output_type"]
+    if kind == "stream":
+        _stream(output["name"]).write(output["text"])
+    elif kind == "error":
+        sys.stderr.write("\n".join(output["traceback"] or [f"{output['ename']}: {output['evalue']}"]) + "\n")
+    else:
+        _display_rich(dict(output["data"]), dict(output.get("metadata") or {}))
+
+
+def _stream(name: str) -> Any:
+    return sys.stderr if name == "stderr" else sys.stdout
+
+
+def _display_rich(data: dict[str, Any], metadata: dict[str, Any]) -> None:
+    from IPython.core.getipython import get_ipython
+    from IPython.display import publish_display_data
+
+    if len(data) > 1:  # a widget's model lived in the job and is gone
+        data.pop("application/vnd.jupyter.widget-view+json", None)
+    if get_ipython() is None:
+        sys.stdout.write(f"{data.get('text/plain', '')}\n")
+    else:
+        publish_display_data(data, metadata)
+
+
+def submit(what: str | os.PathLike[str] | Sequence[str] | Callable[..., Any], *args: str, **spec: Any) -> Job:
+    """Queue a command or a script and return its job.
+
+    what  an argument list (``["python", "train.py"]``), one string for the shell, or a script's path.
+    args  further arguments.
+    spec  the options by their JSON names: ``vram="4G"``, ``gpus=2``, ``time_limit="2h"``, ``env={...}``.
+    Raises ``BadRequest`` at once for anything that cannot be run.
+    """
+    if callable(what):
+        raise NotAvailable("Function jobs are not available yet.", field="kind", hint="Call the function in a cell job.")
+    env = spec.pop("env", None) or {}
+    full = request.complete(_what_runs(what, args), spec, env)
+    return send(full)
+
+
+def send(spec: request.Spec) -> Job:
+    """Queue a complete submission."""
+    return Job(host().submit(spec))
+
+
+def _what_runs(what: str | os.PathLike[str] | Sequence[str], args: Sequence[str]) -> request.Spec:
+    if isinstance(what, os.PathLike):
+        what = [os.fspath(what)]
+    if isinstance(what, str):
+        is_path = what.endswith((".py", ".ipynb")) and not any(c.isspace() for c in what)
+        if not args and not is_path:
+            return request.of_shell_line(what)
+        what = [what]
+    words = [*what, *args]
+    if not all(isinstance(word, str) for word in words):
+        raise BadRequest("argv: every argument must be a text.", field="argv", hint='For example ["seq", "3"].')
+    return request.of_words(words)
+
+
+def jobs(*, phase: str | None = None, name: str | None = None, limit: int | None = None) -> list[Job]:
+    """Your jobs, newest first."""
+    views = host().jobs(phase=phase, name=name, limit=limit)
+    return [_known(view) for view in views]
+
+
+def _known(view: describe.View) -> Job:
+    job = Job(view["id"])
+    job._keep(view)
+    return job
+
+
+def job(job_id: str | None = None, /, **spec: Any) -> Job:
+    """The job with this id. Raises ``UnknownJob``. (As a decorator it is not available yet.)"""
+    if spec or not isinstance(job_id, str):
+        not_built("@gs.job")
+    return _known(host().job(job_id))
+
+
+def gpus() -> list[dict[str, Any]]:
+    """The cards of this machine and who uses them."""
+    return host().gpus()
+
+
+def not_built(what: str) -> NoReturn:
+    raise NotAvailable(f"{what} is not available yet.", hint="Use %%gpujob on a cell, or gs.submit([...]) for a command.")
+
+
+def map(fn: Callable[..., Any], items: Any, **spec: Any) -> NoReturn:  # noqa: A001, ARG001 - the contract's name
+    """Not available yet."""
+    not_built("gs.map")
+
+
+class Executor:
+    """Not available yet."""
+
+    def __init__(self, *args: Any, **spec: Any) -> None:  # noqa: ARG002 - refused whatever is asked
+        not_built("gs.Executor")
+
+
+class GpuMonitor:
+    """Not available yet."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - refused whatever is asked
+        not_built("gs.GpuMonitor")
+
+
+class JobQueue:
+    """Not available yet."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - refused whatever is asked
+        not_built("gs.JobQueue")
+
+
+def readable(error: GpuSchedError) -> list[str]:
+    """The lines that a person needs: what is wrong and what to do."""
+    lines = [f"{type(error).__name__}: {error.message}"]
+    return lines + [f"  {line}" for line in (error.hint or "").splitlines()]
+
+
+# IPython asks an exception for its traceback: ours are messages to the user, and the lines of
+# our own code would only hide them. It is set here, since the core knows nothing of IPython.
+setattr(GpuSchedError, "_render_traceback_", readable)  # noqa: B010 - no such attribute is declared there

@@ -1,0 +1,191 @@
+"""The files of one attempt, as the host reads and writes them: the only place that knows them.
+
+The folder belongs to the job's user, who may put anything there: every read goes through one
+door that follows no link and takes only regular files of the folder's owner. Nothing is
+unpickled, and no process is looked at (``launch/processes.py`` does that).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpusched.runner.records import leave_stop_file, make_folder, take_claim
+from jupyter_gpusched.runner.tree import boot_id
+
+Record = dict[str, Any]
+Output = dict[str, Any]
+
+LARGEST_RECORD = 1 << 20
+PAGE_BYTES = 256 * 1024
+"""At most so much of a log goes into one answer as output."""
+
+TAIL_BYTES = 64 * 1024
+"""What is shown of log text that the runner did not journal."""
+
+
+def attempt_folder(folder: Path, attempt: int) -> Path:
+    return folder / f"attempt-{attempt}"
+
+
+# The claim and the records
+
+
+def claim_void(folder: Path, attempt: int, *, at: float, why: str) -> bool:
+    """Take the attempt's claim so that no user code of it ever runs; False when it was taken before."""
+    make_folder(str(folder))
+    make_folder(str(attempt_folder(folder, attempt)))
+    record = {"by": "host", "void": True, "pid": os.getpid(), "boot_id": boot_id(), "why": why, "at": at}
+    return take_claim(str(attempt_folder(folder, attempt)), record)
+
+
+def read_claim(folder: Path, attempt: int) -> Record | None:
+    return _record(folder, attempt, "claim")
+
+
+def read_started(folder: Path, attempt: int) -> Record | None:
+    """Supervisor, main process, boot, marker and time; there once the gate to user code may be open."""
+    return _record(folder, attempt, "started")
+
+
+def read_exit(folder: Path, attempt: int) -> Record | None:
+    return _record(folder, attempt, "exit.json")
+
+
+def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
+    """Say why the attempt is being ended, for the supervisor and the job; the first reason stands."""
+    leave_stop_file(str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n")
+
+
+def _record(folder: Path, attempt: int, name: str) -> Record | None:
+    """One of the supervisor's records; None when it is not there, or is not one."""
+    try:
+        with _opened(folder, attempt, name) as descriptor:
+            found = json.loads(os.read(descriptor, LARGEST_RECORD))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+# Log and outputs
+
+
+def log_size(folder: Path, attempt: int) -> int:
+    """Bytes in the log; 0 when there is none yet."""
+    try:
+        with _opened(folder, attempt, "log") as descriptor:
+            return os.fstat(descriptor).st_size
+    except OSError:
+        return 0
+
+
+def read_log(folder: Path, attempt: int, offset: int, limit: int) -> bytes:
+    """At most ``limit`` bytes of the log from ``offset`` on; empty at its end or when there is none."""
+    try:
+        with _opened(folder, attempt, "log") as descriptor:
+            return os.pread(descriptor, limit, offset)
+    except OSError:
+        return b""
+
+
+def log_tail(folder: Path, attempt: int, limit: int = TAIL_BYTES) -> bytes:
+    return read_log(folder, attempt, max(0, log_size(folder, attempt) - limit), limit)
+
+
+def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[list[Output], int]:
+    """Outputs from cursor ``after`` on, and the cursor to go on with; 0 is the beginning.
+
+    A cell's outputs are the lines of its journal, and the cursor counts them. All other jobs have
+    their log as one stream, and the cursor is a place in it. ``final`` adds what a cell printed
+    last without its journal having it, as after SIGKILL.
+    """
+    try:
+        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
+            return _journaled(folder, attempt, journal.read().split(b"\n"), after, final=final)
+    except OSError:
+        return _as_stream(folder, attempt, after, final=final)
+
+
+def _journaled(folder: Path, attempt: int, lines: list[bytes], after: int, *, final: bool) -> tuple[list[Output], int]:
+    whole = lines[:-1]  # what follows the last line break is empty, or a line torn by the end of its writer
+    items = [output for line in whole[after:] if (output := _output(line)) is not None]
+    if not final or after > len(whole):
+        return items, max(after, len(whole))
+    items += _gap(folder, attempt, _covered(whole))
+    return items, len(whole) + 1
+
+
+def _output(line: bytes) -> Output | None:
+    try:
+        output = json.loads(line)
+    except ValueError:
+        return None
+    return output if isinstance(output, dict) else None
+
+
+def _covered(lines: list[bytes]) -> int:
+    """How far into the log the journal reaches."""
+    for line in reversed(lines):
+        if b'"log_end"' in line and (output := _output(line)) is not None and isinstance(output.get("log_end"), int):
+            return int(output["log_end"])
+    return 0
+
+
+def _gap(folder: Path, attempt: int, covered: int) -> list[Output]:
+    missing = log_size(folder, attempt) - covered
+    if missing <= 0:
+        return []
+    left_out = max(0, missing - TAIL_BYTES)
+    text = read_log(folder, attempt, covered + left_out, TAIL_BYTES).decode(errors="replace")
+    if left_out:
+        text = f"\n[{left_out} bytes are left out here; the log has them]\n" + text.partition("\n")[2]
+    return [_stream(text, covered + missing)]
+
+
+def _as_stream(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[list[Output], int]:
+    raw = read_log(folder, attempt, after, PAGE_BYTES)
+    at_end = final and after + len(raw) >= log_size(folder, attempt)
+    if not at_end:
+        raw = raw[: _whole_characters(raw)]
+    return ([_stream(raw.decode(errors="replace"), after + len(raw))] if raw else []), after + len(raw)
+
+
+def _whole_characters(raw: bytes) -> int:
+    """Length without a UTF-8 character of which only the beginning is there."""
+    for back in range(1, min(4, len(raw)) + 1):
+        lead = raw[-back]
+        if lead & 0xC0 != 0x80:
+            needs = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+            return len(raw) - back if needs > back else len(raw)
+    return len(raw)
+
+
+def _stream(text: str, log_end: int) -> Output:
+    return {"output_type": "stream", "name": "stdout", "text": text, "log_end": log_end}
+
+
+# The door
+
+
+@contextmanager
+def _opened(folder: Path, attempt: int, name: str) -> Iterator[int]:
+    """A regular file of the attempt, of the same owner as the job's folder; no link is followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    place = os.open(attempt_folder(folder, attempt), flags | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
+        owner = os.fstat(place).st_uid
+    finally:
+        os.close(place)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
+            raise PermissionError(f"{name} of {folder.name} is not a regular file of its owner")
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,339 @@
+"""Starts attempts as processes of this user on this machine, and watches them through their supervisors.
+
+Event-driven inside the engine's loop: the end of a pipe says that an attempt has started,
+process descriptors say that its main process or its supervisor has ended, and the files of
+``launch/attempt.py`` say what happened. Each attempt gets exactly one last event. Watching
+can stop at any time; the attempts go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpusched.core.diagnose import diagnose
+from jupyter_gpusched.core.environment import submitted
+from jupyter_gpusched.core.messages import Event, Exited, LaunchFailed, MainEnded, Started, Vanished, Voided
+from jupyter_gpusched.core.model import ExitRecord, Job, JobId, Kind, Phase
+from jupyter_gpusched.core.quantities import Mib, show_mib
+from jupyter_gpusched.ports import Clock, LaunchOrder, Report
+
+from . import attempt as files
+from . import processes
+from .orders import SUPERVISOR, supervisor_order
+
+log = logging.getLogger(__name__)
+
+ORDINARY_END_S = 0.2
+"""So long after its main process an attempt ends without having left anything behind."""
+
+SWEEP_S = 10.0
+"""So long SIGKILL is repeated on what a dead supervisor left, before it is named and let go."""
+
+_NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
+
+
+@dataclass(eq=False)
+class _Watch:
+    """One attempt as we follow it. ``settled`` once its last event was reported."""
+
+    job: Job
+    attempt: int
+    folder: Path
+    started: bool = False
+    settled: bool = False
+    supervisor: dict[str, Any] | None = None
+    child: int | None = None  # the supervisor's pid if it is our child, to be reaped
+    wake: int | None = None
+    said: bytes = b""  # what the supervisor printed before the job ran: only ever an error
+    held: dict[int, int] = field(default_factory=dict)  # pidfds being watched, by pid
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[JobId, int]:
+        return self.job.id, self.attempt
+
+
+class LocalLauncher:
+    """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop."""
+
+    def __init__(self, report: Report, *, clock: Clock = time.time, environ: Mapping[str, str] = os.environ) -> None:
+        self._report = report
+        self._clock = clock
+        self._environ = environ
+        self._watches: dict[tuple[JobId, int], _Watch] = {}
+
+    # What the engine asks for
+
+    def launch(self, order: LaunchOrder) -> None:
+        watch = self._follow(order.job, order.attempt, order.folder)
+        marker = secrets.token_hex(16)
+        try:
+            watch.child, watch.wake = self._spawn(order, marker)
+        except (OSError, ValueError) as error:
+            self._unlaunched(watch, f"its supervisor could not be started: {error}")
+            return
+        watch.supervisor = {"pid": watch.child, "start_time": None}
+        self._loop.add_reader(watch.wake, self._heard, watch)
+        self._on_end(watch, watch.child, None, self._supervisor_ended)
+
+    def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
+        watch = self._watches.get((job.id, attempt)) or _Watch(job, attempt, folder)
+        if watch.settled:
+            return
+        try:
+            if files.claim_void(folder, attempt, at=self._clock(), why=reason):
+                self._settle(watch, Voided(job.id, attempt))
+                return
+            with suppress(OSError):  # without its file the supervisor still ends it, with the job's own grace
+                files.write_stop(folder, attempt, reason, grace_s)
+        except OSError as error:
+            log.warning("job %s: cannot be stopped yet, trying again in a second: %s", job.id, error)
+            watch.timers.append(self._loop.call_later(1.0, self.stop, job, attempt, reason, grace_s, folder))
+            return
+        claim = files.read_claim(folder, attempt)
+        if claim is None or claim.get("void"):
+            self._settle(watch, Voided(job.id, attempt))
+        elif not processes.terminate(claim) and watch.key not in self._watches:
+            self.adopt(job, attempt, folder)
+
+    def adopt(self, job: Job, attempt: int, folder: Path) -> None:
+        if (job.id, attempt) in self._watches:
+            return
+        watch = self._follow(job, attempt, folder)
+        watch.started = bool(job.attempts) and job.attempts[-1].started_at is not None
+        claim = files.read_claim(folder, attempt)
+        if files.read_exit(folder, attempt) is not None:
+            self._conclude(watch)
+        elif claim is None or claim.get("void"):
+            self._adopt_unclaimed(watch)
+        elif not processes.of_this_boot(claim):
+            self._settle(watch, Vanished(job.id, attempt, "lost: the machine was restarted while it ran"))
+        else:
+            watch.supervisor = claim
+            self._look_for_start(watch)
+            self._on_end(watch, int(claim["pid"]), int(claim["start_time"]), self._supervisor_ended)
+
+    def alive(self, job_id: JobId, attempt: int) -> bool:
+        watch = self._watches.get((job_id, attempt))
+        return watch is not None and not watch.settled
+
+    def pids(self, job_id: JobId, attempt: int) -> frozenset[int]:
+        watch = self._watches.get((job_id, attempt))
+        if watch is None or watch.settled or watch.supervisor is None:
+            return frozenset()
+        return processes.descendants(int(watch.supervisor["pid"]))
+
+    async def close(self) -> None:
+        for watch in list(self._watches.values()):
+            self._let_go(watch)
+        self._watches.clear()
+
+    # Starting
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def _follow(self, job: Job, attempt: int, folder: Path) -> _Watch:
+        watch = self._watches[job.id, attempt] = _Watch(job, attempt, folder)
+        return watch
+
+    def _spawn(self, order: LaunchOrder, marker: str) -> tuple[int, int]:
+        """Start a supervisor; return its pid and our end of its pipe."""
+        ours, theirs = os.pipe()
+        try:
+            with _as_file(supervisor_order(order, passed_on=self._environ, marker=marker)) as content:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", SUPERVISOR, str(files.attempt_folder(order.folder, order.attempt))],
+                    stdin=content,
+                    stdout=theirs,
+                    stderr=theirs,
+                    cwd="/",
+                    env=submitted(self._environ),  # above all without the marker of a job in which this host may run
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        process.returncode = 0  # it may outlive us: its Popen must neither warn of that nor reap it behind our back
+        os.set_blocking(ours, False)
+        return process.pid, ours
+
+    def _heard(self, watch: _Watch) -> None:
+        """The supervisor's pipe: text is its last words before the job ran, the end says to look at the files."""
+        assert watch.wake is not None
+        with suppress(BlockingIOError):
+            text = os.read(watch.wake, 65536)
+            watch.said = (watch.said + text)[-65536:]
+            if not text:
+                self._hang_up(watch)
+                self._look_for_start(watch)
+
+    def _hang_up(self, watch: _Watch) -> None:
+        if watch.wake is not None:
+            self._loop.remove_reader(watch.wake)
+            os.close(watch.wake)
+            watch.wake = None
+
+    def _look_for_start(self, watch: _Watch) -> None:
+        """Report the start once it is written down; an adopted supervisor that is still starting is asked again."""
+        if watch.settled or files.read_exit(watch.folder, watch.attempt) is not None:
+            return
+        started = files.read_started(watch.folder, watch.attempt)
+        if started is None:
+            if watch.child is None:
+                watch.timers.append(self._loop.call_later(1.0, self._look_for_start, watch))
+            return
+        if not watch.started:
+            watch.started = True
+            self._report(Started(watch.job.id, watch.attempt, float(started["at"])))
+        main = started["main"]
+        if main.get("start_time") is None:
+            self._main_ended(watch)
+        else:
+            self._on_end(watch, int(main["pid"]), int(main["start_time"]), self._main_ended)
+
+    # Ends
+
+    def _on_end(self, watch: _Watch, pid: int, started: int | None, then: Callable[[_Watch], None]) -> None:
+        """Call ``then`` when a process has ended, at once (but not before we return) if it is gone."""
+        try:
+            held = processes.hold(pid, started, ours=pid == watch.child)
+        except NotImplementedError:
+            watch.timers.append(self._loop.call_later(0.25, self._poll_end, watch, pid, started, then))
+            return
+        if held is None:
+            watch.timers.append(self._loop.call_later(0, then, watch))
+            return
+        watch.held[pid] = held
+        self._loop.add_reader(held, self._ended, watch, pid, then)
+
+    def _poll_end(self, watch: _Watch, pid: int, started: int | None, then: Callable[[_Watch], None]) -> None:
+        if processes.ended(pid, started):
+            then(watch)
+        else:
+            watch.timers.append(self._loop.call_later(0.25, self._poll_end, watch, pid, started, then))
+
+    def _ended(self, watch: _Watch, pid: int, then: Callable[[_Watch], None]) -> None:
+        held = watch.held.pop(pid)
+        self._loop.remove_reader(held)
+        os.close(held)
+        then(watch)
+
+    def _main_ended(self, watch: _Watch) -> None:
+        watch.timers.append(self._loop.call_later(ORDINARY_END_S, self._still_ending, watch))
+
+    def _still_ending(self, watch: _Watch) -> None:
+        if not watch.settled:
+            self._report(MainEnded(watch.job.id, watch.attempt, self._clock()))
+
+    def _supervisor_ended(self, watch: _Watch) -> None:
+        if watch.child is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(watch.child, os.WNOHANG)
+        if watch.wake is not None:
+            with suppress(BlockingIOError):
+                watch.said += os.read(watch.wake, 65536)
+        if watch.settled:
+            self._forget(watch)
+        else:
+            self._conclude(watch)
+
+    def _conclude(self, watch: _Watch) -> None:
+        """The supervisor is gone: read what it wrote, or find out that it wrote nothing."""
+        job_id, attempt = watch.key
+        raw = files.read_exit(watch.folder, attempt)
+        claim = files.read_claim(watch.folder, attempt)
+        if raw is not None and raw.get("reason") and not watch.started:
+            self._settle(watch, LaunchFailed(job_id, attempt, str(raw["reason"]), str(raw["message"])))
+        elif raw is not None:
+            tail = files.log_tail(watch.folder, attempt).decode(errors="replace")
+            self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind)))
+        elif claim is None:
+            self._unlaunched(watch, _last_words(watch.said))
+        elif claim.get("void"):
+            self._settle(watch, Voided(job_id, attempt))
+        elif watch.child is not None and claim.get("pid") != watch.child:
+            self._adopt_other(watch)
+        elif files.read_started(watch.folder, attempt) is None:
+            self._settle(watch, LaunchFailed(job_id, attempt, "launch_failed", _last_words(watch.said)))
+        else:
+            self._sweep(watch, str(claim.get("marker")), self._loop.time() + SWEEP_S)
+
+    def _sweep(self, watch: _Watch, marker: str, until: float) -> None:
+        """Nobody knows how the attempt ended; what is left of it is ended before that is said."""
+        started = files.read_started(watch.folder, watch.attempt) or {}
+        left = processes.kill_left(marker, started.get("main"))
+        if left and self._loop.time() < until:
+            watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, marker, until))
+            return
+        message = "lost: its supervisor was killed, so nobody knows how it ended"
+        rest = f"; still there: {', '.join(map(str, left))}" if left else "; nothing of it runs any more"
+        self._settle(watch, Vanished(watch.job.id, watch.attempt, message + rest))
+
+    def _unlaunched(self, watch: _Watch, why: str) -> None:
+        """There is no claim; take it, so that ``no user code ran`` stays true, then say why."""
+        try:
+            ours = files.claim_void(watch.folder, watch.attempt, at=self._clock(), why="launch_failed")
+        except OSError:
+            ours = True  # the folder cannot even be written: nothing can start from it
+        if ours:
+            self._settle(watch, LaunchFailed(watch.job.id, watch.attempt, "launch_failed", why))
+        else:
+            self._adopt_other(watch)
+
+    def _adopt_other(self, watch: _Watch) -> None:
+        """Somebody else's supervisor has the attempt: follow that one."""
+        self._forget(watch)
+        self.adopt(watch.job, watch.attempt, watch.folder)
+
+    def _adopt_unclaimed(self, watch: _Watch) -> None:
+        """An attempt of an earlier host that nobody claimed never ran; unless power was lost, and the claim with it."""
+        ours = files.claim_void(watch.folder, watch.attempt, at=self._clock(), why="adopted")
+        claim = files.read_claim(watch.folder, watch.attempt) or {}
+        if not ours and not claim.get("void"):
+            self._adopt_other(watch)
+        elif watch.started or watch.job.phase not in _NOT_SEEN_TO_START:
+            message = "lost: the record of its start is gone from the job's folder, so nobody knows how it ended"
+            self._settle(watch, Vanished(watch.job.id, watch.attempt, message))
+        elif watch.job.attempts and watch.job.since < processes.booted_at():
+            message = "lost: the machine was restarted while it was being started"
+            self._settle(watch, Vanished(watch.job.id, watch.attempt, message))
+        else:
+            self._settle(watch, Voided(watch.job.id, watch.attempt))
+
+    def _settle(self, watch: _Watch, event: Event) -> None:
+        """Report the attempt's last event. A supervisor of ours that still ends is followed, to be reaped."""
+        watch.settled = True
+        if watch.child is None or watch.child not in watch.held:
+            self._forget(watch)
+        self._report(event)
+
+    def _forget(self, watch: _Watch) -> None:
+        self._let_go(watch)
+        if self._watches.get(watch.key) is watch:
+            del self._watches[watch.key]
+
+    def _let_go(self, watch: _Watch) -> None:
+        self._hang_up(watch)
+        for held in watch.held.values():
+            self._loop.remove_reader(held)
+            os.close(held)
+        watch.held.clear()
+        for timer in watch.timers:
+            timer.cancel()
+        watch.timers.clear()

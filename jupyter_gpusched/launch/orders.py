@@ -1,0 +1,69 @@
+"""The order that a supervisor gets: what to execute, where, with which environment and files.
+
+Translates a job's work into an argument list; knows nothing of processes that run already.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import jupyter_gpusched.runner
+from jupyter_gpusched.core.environment import attempt_environment
+from jupyter_gpusched.core.model import Kind, Work
+from jupyter_gpusched.ports import LaunchOrder
+
+_RUNNER = Path(jupyter_gpusched.runner.__file__).parent
+SUPERVISOR = str(_RUNNER / "supervise.py")
+CELL_RUNNER = str(_RUNNER / "cell.py")
+
+
+def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker: str) -> bytes:
+    """The order as the supervisor reads it: bytes throughout, so that no locale can change a word."""
+    work = order.work
+    env = attempt_environment(
+        order.job,
+        work,
+        order.attempt,
+        str(order.folder),
+        passed_on=passed_on,
+        marker=marker,
+        python=work.python or (None if work.kind is Kind.COMMAND else sys.executable),
+    )
+    return marshal.dumps(
+        {
+            "argv": [os.fsencode(word) for word in arguments(work, order.folder, order.attempt)],
+            "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+            "cwd": os.fsencode(work.cwd),
+            "marker": marker,
+            "folders": ["checkpoint", "results"],
+            "files": cell_files(work, order.attempt) if work.kind is Kind.CELL else {},
+            "time_limit_s": order.job.time_limit_s,
+            "grace_s": order.job.grace_s,
+        }
+    )
+
+
+def arguments(work: Work, folder: Path, attempt: int) -> list[str]:
+    """What is executed: exactly the given list, or a shell only where one string was given for it."""
+    python = work.python or sys.executable
+    if work.kind is Kind.CELL:
+        return [python, CELL_RUNNER, str(folder), str(attempt)]
+    if work.kind is Kind.SCRIPT:
+        return [python, work.path or "", *work.args]
+    if work.shell is not None:
+        return ["/bin/sh", "-c", work.shell]
+    return list(work.argv)
+
+
+def cell_files(work: Work, attempt: int) -> dict[str, bytes]:
+    """The cell for its runner. The journal is there from the start: it tells a cell's outputs from a log."""
+    cell = {"source": work.source, "outputs": list(work.outputs), "has_payload": work.has_payload}
+    return {
+        f"attempt-{attempt}/cell.json": json.dumps(cell).encode(),
+        f"attempt-{attempt}/outputs.jsonl": b"",
+    }

@@ -1,0 +1,93 @@
+"""Processes of other sessions as the host holds them: by a descriptor that no reuse of the pid can fool.
+
+Owns pidfds and the question whether a pid still is the process that a record names. It signals
+only what it has verified, or what bears the marker of one attempt.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from typing import Any
+
+from jupyter_gpusched.runner.tree import bearers, boot_id, children, read_proc, send, send_all, start_time
+
+_SYS_PIDFD_OPEN = 434  # the same on every architecture
+
+
+def hold(pid: int, started: int | None) -> int | None:
+    """A pidfd of that very process; None when it is gone.
+
+    Raises ``NotImplementedError`` where the kernel (before 5.3) has no pidfds.
+    """
+    try:
+        held = _pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    if started is not None and start_time(pid) == started:
+        return held
+    os.close(held)
+    return None
+
+
+def _pidfd_open(pid: int) -> int:
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    libc = ctypes.CDLL(None, use_errno=True)  # an interpreter built on old kernel headers, as conda's was
+    held = int(libc.syscall(_SYS_PIDFD_OPEN, pid, 0))
+    if held >= 0:
+        os.set_inheritable(held, False)
+        return held
+    number = ctypes.get_errno()
+    if number == 38:
+        raise NotImplementedError("this kernel has no pidfds; Linux 5.3 or newer is needed")
+    raise OSError(number, os.strerror(number))
+
+
+def is_living(record: dict[str, Any]) -> bool:
+    """Whether the process that a record names (pid, start_time) is there and not just a zombie."""
+    return record.get("start_time") is not None and start_time(int(record["pid"])) == record["start_time"]
+
+
+def of_this_boot(record: dict[str, Any]) -> bool:
+    return record.get("boot_id") == boot_id()
+
+
+def terminate(record: dict[str, Any]) -> bool:
+    """SIGTERM to the process that a record of this boot names; False when it is gone."""
+    if not of_this_boot(record) or not is_living(record):
+        return False
+    with suppress(ProcessLookupError):
+        send(int(record["pid"]), int(record["start_time"]), signal.SIGTERM)
+        return True
+    return False
+
+
+def descendants(pid: int) -> frozenset[int]:
+    """All processes below this one, itself left out."""
+    found: set[int] = set()
+    unseen = children(pid)
+    while unseen:
+        child = unseen.pop()
+        if child not in found:
+            found.add(child)
+            unseen += children(child)
+    return frozenset(found)
+
+
+def kill_left(marker: str, main: dict[str, Any] | None) -> list[int]:
+    """SIGKILL what is left of an attempt whose supervisor is gone; the pids that were still there."""
+    left = bearers(f"GPUSCHED_MARKER={marker}".encode())
+    if main is not None and is_living(main):
+        pids = {int(main["pid"]), *descendants(int(main["pid"]))}
+        left |= {pid: started for pid in pids if (started := start_time(pid)) is not None}
+    send_all(left, signal.SIGKILL)
+    return sorted(left)
+
+
+def booted_at() -> float:
+    """When this machine started, in seconds since the epoch."""
+    words = read_proc("stat").split()
+    return float(words[words.index(b"btime") + 1])

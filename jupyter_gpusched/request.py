@@ -1,0 +1,102 @@
+"""Makes submissions: what runs, and the surroundings of whoever asks.
+
+Checks what can be checked without the host, so that a refusal is immediate and starts
+nothing. Never talks to the host.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .core.model import BadRequest
+
+Spec = dict[str, Any]
+
+
+def of_words(words: Sequence[str]) -> Spec:
+    """What an argument list runs: ``*.py`` first makes a script, ``*.ipynb`` a notebook, all else a command."""
+    if not words:
+        raise BadRequest(
+            "There is nothing to run.",
+            field="argv",
+            hint="Give a script (`train.py --epochs 3`) or a command after the options.",
+        )
+    first, *rest = words
+    if first.endswith(".py"):
+        return {"kind": "script", "path": first, "args": rest}
+    if first.endswith(".ipynb"):
+        return {"kind": "notebook", "path": first}
+    return {"kind": "command", "argv": [first, *rest]}
+
+
+def of_shell_line(text: str) -> Spec:
+    """A shell line; given to ``sh -c`` as one string, and the record says so."""
+    if not text.strip():
+        raise BadRequest("The shell line is empty.", field="argv", hint="For example: ! nvidia-smi")
+    return {"kind": "command", "argv": text.strip()}
+
+
+def of_cell(source: str, payload: bytes | None) -> Spec:
+    spec: Spec = {"kind": "cell", "source": source}
+    if payload is not None:
+        spec["payload"] = base64.b64encode(payload).decode("ascii")
+    return spec
+
+
+def complete(what: Spec, fields: Mapping[str, Any], env: Mapping[str, str], *, python: str | None = None) -> Spec:
+    """Add the options and the submitter's folder, environment, interpreter and notebook; checked as a whole.
+
+    python  the interpreter when the options name none (default: the one that runs this).
+    """
+    from .core.environment import submitted
+
+    spec = {**what, **fields}
+    spec["cwd"] = _folder(fields.get("cwd"))
+    spec["env"] = {**submitted(os.environ), **env}
+    spec["python"] = _interpreter(fields.get("python")) or python or sys.executable
+    spec.setdefault("idempotency_key", uuid.uuid4().hex)
+    if notebook := os.environ.get("JPY_SESSION_NAME"):
+        spec.setdefault("notebook", notebook)
+    check(spec)
+    return spec
+
+
+def check(spec: Spec) -> None:
+    """Read the submission as the host will. Raises ``BadRequest`` naming the field."""
+    from .submission import read_job
+
+    light = {name: value for name, value in spec.items() if name != "payload"}
+    read_job(light, job_id="", owner="", now=0.0, home=os.sep)
+
+
+def _folder(wish: str | None) -> str:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise BadRequest(
+            "The current folder does not exist any more.",
+            field="cwd",
+            hint="Change to a folder that exists (`%cd`), or give --cwd.",
+        ) from None
+    return str(here if wish is None else here / Path(wish).expanduser())
+
+
+def _interpreter(wish: str | None) -> str | None:
+    if wish is None:
+        return None
+    path = Path(wish).expanduser()
+    found = shutil.which(str(path.absolute()) if os.sep in wish else wish)
+    if found is None:
+        raise BadRequest(
+            f"--python: there is no program {wish!r} that can be run.",
+            field="python",
+            hint="Give the path of a Python interpreter, for example .venv/bin/python.",
+        )
+    return found

@@ -1,0 +1,100 @@
+"""The files of an attempt as the supervisor writes them: whole or not at all, closed to others.
+
+Owns exclusive creation (the claim, the stop file), durable replacement, and a JSON writer that
+costs no import. Shared by the supervisor and the host; knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def take_claim(folder: str, record: dict[str, object]) -> bool:
+    """Take the attempt by exclusive creation of ``claim``, complete from its first moment."""
+    mine = f"{folder}/.claim.{os.getpid()}"
+    write_file(mine, to_json(record).encode())
+    try:
+        os.link(mine, f"{folder}/claim")
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(mine)
+    return True
+
+
+def leave_stop_file(folder: str, text: str) -> None:
+    """Tell the job why it is being ended; the first reason stands."""
+    mine = f"{folder}/.stop.{os.getpid()}"
+    write_file(mine, text.encode())
+    try:
+        os.link(mine, f"{folder}/stop")
+    except FileExistsError:
+        return
+    finally:
+        os.unlink(mine)
+
+
+def read_stop_file(folder: str, grace_s: float) -> tuple[str, float]:
+    with open(f"{folder}/stop") as file:
+        lines = file.read().split("\n")
+    words = lines[1].split() if len(lines) > 1 else []
+    return lines[0], float(words[1]) if words[:1] == ["grace"] and len(words) == 2 else grace_s
+
+
+def make_folder(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+
+
+def write_file(path: str, content: bytes, *, durable: bool = False) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def durable_replace(folder: str, name: str, content: bytes) -> None:
+    """Put a file in place whole or not at all, also across a loss of power."""
+    write_file(f"{folder}/.{name}", content, durable=True)
+    os.rename(f"{folder}/.{name}", f"{folder}/{name}")
+    directory = os.open(folder, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def read_all(descriptor: int) -> bytes:
+    parts = []
+    while part := os.read(descriptor, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def to_json(value: object) -> str:
+    """JSON of plain values, in ASCII; importing ``json`` would cost more than all the rest."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{to_json(str(key))}: {to_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(to_json, value)) + "]"
+    return '"' + "".join(map(escaped, str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))) + '"'
+
+
+def escaped(character: str) -> str:
+    code = ord(character)
+    if character in '"\\':
+        return "\\" + character
+    if 32 <= code < 127:
+        return character
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,0 +1,310 @@
+"""The supervisor of one attempt: it starts it, ends its whole tree, and writes down how it ended.
+
+It outlives the host and talks to it through files and signals only. It never signals a process
+that is not of its attempt, and never runs user code without having won the claim. Standard
+library only, and little of it: ``signal`` and ``json`` alone would double its time to start.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # ``signal`` itself imports enum: 7 ms
+import marshal
+import os
+import sys
+import time
+
+from .records import (
+    durable_replace,
+    leave_stop_file,
+    make_folder,
+    read_all,
+    read_stop_file,
+    take_claim,
+    to_json,
+    write_file,
+)
+from .tree import adopt_orphans, boot_id, name_of, send_all, start_time, tree
+
+STRAGGLERS_GRACE_S = 5.0
+"""What an ended main process left behind gets at most to end by itself."""
+
+UNKILLABLE_AFTER_S = 15.0
+"""Processes still there so long after SIGKILL hang in the kernel: they are named and left."""
+
+LOOK_AGAIN_S = 0.25
+RESERVED_SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+WATCHED = (signal.SIGCHLD, signal.SIGTERM)
+MUTED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+
+Order = dict[str, "object"]
+
+
+class CannotLaunch(Exception):
+    """The attempt could not be started; no user code ran. ``reason`` is for machines."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*WATCHED, *MUTED))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide the ends of children
+    os.umask(0o077)
+    order = marshal.loads(read_all(0))  # noqa: S302  from the host, in its own interpreter
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    for path in (os.path.dirname(folder), folder):
+        make_folder(path)
+    me = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
+    identity = {"boot_id": boot_id(), "marker": order["marker"], "at": time.time()}
+    if take_claim(folder, {"by": "supervisor", **me, **identity}):
+        Attempt(folder, order, {"supervisor": me, **identity}).run()
+    os._exit(0)  # nothing of ours is left to finalise, and the host waits
+
+
+class Attempt:
+    """One claimed attempt, from its launch to its exit record."""
+
+    def __init__(self, folder: str, order: Order, identity: dict[str, object]) -> None:
+        self.folder = folder
+        self.order = order
+        self.identity = identity
+        self.marker = b"GPUSCHED_MARKER=" + str(order["marker"]).encode()
+        self.main = 0
+        self.status: int | None = None  # of the main process, once it has ended
+        self.started_at: float | None = None
+        self.ended_at = 0.0
+        self.limit_at: float | None = None  # monotonic
+        self.kill_at: float | None = None  # monotonic; set once the tree is being ended
+        self.stopped: str | None = None
+        self.stragglers = 0
+        self.peak_rss_kib = 0
+
+    def run(self) -> None:
+        try:
+            self.launch()
+        except CannotLaunch as error:
+            self.reap()
+            self.write_exit([], {"reason": error.reason, "message": error.message})
+            return
+        self.write_exit(self.watch(), {})
+
+    # Starting
+
+    def launch(self) -> None:
+        adopt_orphans()
+        try:
+            log = self.lay_out()
+            go, word = self.fork(log)
+        except OSError as error:
+            raise CannotLaunch("launch_failed", f"the attempt could not be prepared: {described(error)}") from None
+        self.expect(word, ready=b"R")
+        self.started_at = time.time()
+        self.write_started()
+        os.write(go, b"g")
+        self.expect(word, ready=b"")
+        self.begin_watch(log)
+
+    def lay_out(self) -> int:
+        """Write the files of the order; return the log, opened to append."""
+        job = os.path.dirname(self.folder)
+        for name in self.order["folders"]:  # type: ignore[attr-defined]
+            make_folder(f"{job}/{name}")
+        for name, content in self.order["files"].items():  # type: ignore[attr-defined]
+            write_file(f"{job}/{name}", content)
+        return os.open(f"{self.folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+
+    def fork(self, log: int) -> tuple[int, int]:
+        """Start the child up to its gate; return the gate and the pipe of its word to us."""
+        gate, go = os.pipe()
+        word, back = os.pipe()
+        self.main = os.fork()
+        if self.main == 0:
+            os.close(go)
+            become_job(self.order, log, gate, back)
+        os.close(gate)
+        os.close(back)
+        return go, word
+
+    def expect(self, word: int, *, ready: bytes) -> None:
+        """Take the child's word; anything but ``ready`` says at which step it failed, and why."""
+        said = os.read(word, 64)
+        if said[:1] in (b"D", b"X"):
+            self.started_at = None
+            raise self.refusal(said[:1], int(said[1:]))
+        if said != ready and said:
+            raise CannotLaunch("launch_failed", f"the child answered {said!r}")
+
+    def refusal(self, step: bytes, number: int) -> CannotLaunch:
+        why = os.strerror(number)
+        if step == b"D":
+            folder = shown(self.order["cwd"])
+            hint = "make it again, or submit the job from a folder that exists"
+            return CannotLaunch("cwd_missing", f"its working folder {folder} cannot be entered: {why}; {hint}")
+        program = shown(self.order["argv"][0])  # type: ignore[index]
+        hint = "check the program's name and the PATH that the job was given"
+        return CannotLaunch("launch_failed", f"{program} could not be started: {why}; {hint}")
+
+    def write_started(self) -> None:
+        main = {"pid": self.main, "start_time": start_time(self.main)}
+        content = to_json({**self.identity, "main": main, "at": self.started_at})
+        write_file(f"{self.folder}/.started", content.encode())
+        os.rename(f"{self.folder}/.started", f"{self.folder}/started")
+
+    def begin_watch(self, log: int) -> None:
+        """The job runs: let go of the pipe to the host, which takes its end as the sign to look."""
+        limit = self.order["time_limit_s"]
+        self.limit_at = None if limit is None else time.monotonic() + float(limit)  # type: ignore[arg-type]
+        os.dup2(log, 2)
+        os.dup2(0, 1)
+        os.close(log)
+
+    # Watching and ending
+
+    def watch(self) -> list[str]:
+        """Wait until nothing of the attempt is left; return the names of what could not be ended."""
+        while True:
+            arrived = self.sleep()
+            self.reap()
+            if arrived == signal.SIGTERM:
+                self.stop_requested()
+            elif self.limit_at is not None and time.monotonic() >= self.limit_at:
+                self.time_out()
+            if self.status is not None or self.kill_at is not None:
+                left = tree(self.marker)
+                if not left and self.status is not None:
+                    return []
+                if self.kill_at is None:
+                    self.stragglers = len(left)
+                    self.begin_ending(min(self.grace_s, STRAGGLERS_GRACE_S), left)
+                elif time.monotonic() >= self.kill_at + UNKILLABLE_AFTER_S:
+                    return [name_of(pid) for pid in left]
+                elif time.monotonic() >= self.kill_at:
+                    send_all(left, signal.SIGKILL)
+
+    @property
+    def grace_s(self) -> float:
+        return float(self.order["grace_s"])  # type: ignore[arg-type]
+
+    def sleep(self) -> int | None:
+        """Wait for a signal or the next deadline; the signal that came, if any."""
+        now = time.monotonic()
+        if self.kill_at is not None:
+            wait_s = LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now)
+        elif self.limit_at is not None:
+            wait_s = max(0.0, self.limit_at - now)
+        else:
+            return int(signal.sigwaitinfo(WATCHED).si_signo)
+        info = signal.sigtimedwait(WATCHED, min(wait_s, 86400.0))
+        return None if info is None else int(info.si_signo)
+
+    def reap(self) -> None:
+        """Collect every ended child, adopted orphans too; note how the main process ended."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.peak_rss_kib = max(self.peak_rss_kib, usage.ru_maxrss)
+            if pid == self.main:
+                self.status = status
+                self.ended_at = time.time()
+
+    def stop_requested(self) -> None:
+        """SIGTERM: somebody wants the attempt ended. A second request changes nothing."""
+        if self.kill_at is None:
+            self.begin_stop("shutdown")
+
+    def time_out(self) -> None:
+        self.limit_at = None
+        if self.kill_at is None and self.status is None:
+            self.begin_stop("timeout")
+
+    def begin_stop(self, reason: str) -> None:
+        """The stop file decides, whoever wrote it first; the signal goes to all processes."""
+        try:
+            leave_stop_file(self.folder, f"{reason}\ngrace {self.grace_s}\n")
+            self.stopped, grace_s = read_stop_file(self.folder, self.grace_s)
+        except OSError:  # a full disk keeps nothing alive
+            self.stopped, grace_s = reason, self.grace_s
+        self.begin_ending(grace_s, tree(self.marker))
+
+    def begin_ending(self, grace_s: float, left: dict[int, int]) -> None:
+        self.kill_at = time.monotonic() + grace_s
+        send_all(left, signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
+
+    # Writing it down
+
+    def write_exit(self, survivors: list[str], refusal: dict[str, object]) -> None:
+        content = to_json({**self.exit_record(survivors), **refusal}).encode()
+        for _ in range(60):  # a full disk may be freed; the exit code is worth a minute's wait
+            try:
+                durable_replace(self.folder, "exit.json", content)
+            except OSError:  # noqa: PERF203
+                time.sleep(1)
+            else:
+                return
+
+    def exit_record(self, survivors: list[str]) -> dict[str, object]:
+        known = self.status is not None and self.started_at is not None
+        code = os.waitstatus_to_exitcode(self.status) if known and self.status is not None else None
+        return {
+            "code": code if code is not None and code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "stopped": self.stopped,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at or time.time(),
+            "peak_rss_mib": -(-self.peak_rss_kib // 1024) or None,
+            "stragglers": self.stragglers,
+            "survivors": survivors,
+        }
+
+
+# In the child, up to exec
+
+
+def become_job(order: Order, log: int, gate: int, back: int) -> None:
+    """Turn the forked child into the job; whatever happens, it never returns."""
+    step = b"X"
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        step = b"D"
+        os.chdir(order["cwd"])  # type: ignore[arg-type]
+        step = b"X"
+        os.write(back, b"R")
+        if os.read(gate, 1):
+            default_signals()
+            argv, env = order["argv"], order["env"]
+            os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606
+    except OSError as error:
+        os.write(back, step + str(error.errno or 0).encode())
+    finally:
+        os._exit(127)
+
+
+def default_signals() -> None:
+    """The job starts as from a shell: every signal with its default effect, none blocked."""
+    for number in range(1, signal.NSIG):
+        if number not in RESERVED_SIGNALS:
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except (OSError, ValueError):
+                continue  # the numbers that the C library keeps for itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+# What a person is told
+
+
+def shown(raw: object) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+
+
+def described(error: OSError) -> str:
+    return f"{error.strerror or error}" + (f": {shown(error.filename)}" if error.filename else "")

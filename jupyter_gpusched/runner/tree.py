@@ -1,0 +1,112 @@
+"""Processes as /proc shows them: which belong to an attempt, and how that very one is signalled.
+
+Shared by the supervisor and the host. A process is its pid and its start time; no signal is
+sent to anything else, and nothing here decides whether to send one. ``signal`` and ``ctypes``
+are not imported, since they would double the supervisor's time to start.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]
+import os
+
+from .records import read_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that none can leave the tree.
+
+    ``prctl(PR_SET_CHILD_SUBREAPER)`` by way of ``_ctypes``: importing ``ctypes`` costs 5 ms. Without
+    it (an interpreter built without libffi) the marker in the environment still finds them.
+    """
+    try:
+        import _ctypes
+    except ImportError:
+        return
+    native: Any = _ctypes
+    number = type("number", (native._SimpleCData,), {"_type_": "l"})
+    function = type("function", (native.CFuncPtr,), {"_flags_": 1, "_restype_": number})
+    prctl = function(native.dlsym(native.dlopen(None, 0), "prctl"))
+    prctl(number(36), number(1), number(0), number(0), number(0))
+
+
+def tree(marker: bytes) -> dict[int, int]:
+    """The living processes of the attempt and their start times: our descendants, and who bears the marker."""
+    me = os.getpid()
+    found: dict[int, int] = {}
+    unseen = [*children(me), *bearers(marker)]
+    while unseen:
+        pid = unseen.pop()
+        started = start_time(pid)
+        if started is not None and pid != me and pid not in found:
+            found[pid] = started
+            unseen += children(pid)
+    return found
+
+
+def bearers(word: bytes) -> dict[int, int]:
+    """Living processes with this word in their environment, and their start times."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and word in read_proc(f"{name}/environ")]
+    return {pid: started for pid in pids if (started := start_time(pid)) is not None}
+
+
+def children(pid: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in read_proc(f"{pid}/task/{thread}/children").split()]
+
+
+def send_all(processes: dict[int, int], number: int) -> None:
+    for pid, started in processes.items():
+        try:
+            send(pid, started, number)
+        except OSError:  # noqa: PERF203
+            continue  # gone meanwhile, or grown beyond our rights: then it will be named as a survivor
+
+
+def send(pid: int, started: int, number: int) -> None:
+    """Signal that very process: held by a descriptor first, compared afterwards, so that no reused pid is hit."""
+    if not hasattr(os, "pidfd_open"):  # an interpreter built on old kernel headers
+        if start_time(pid) == started:
+            os.kill(pid, number)
+        return
+    held = os.pidfd_open(pid)
+    try:
+        if start_time(pid) == started:
+            signal.pidfd_send_signal(held, number)
+    finally:
+        os.close(held)
+
+
+def start_time(pid: int) -> int | None:
+    """In clock ticks since boot (field 22 of stat); None for what is gone or only waits to be reaped."""
+    after_name = read_proc(f"{pid}/stat").rpartition(b")")[2].split()
+    return None if not after_name or after_name[0] in (b"Z", b"X") else int(after_name[19])
+
+
+def name_of(pid: int) -> str:
+    return f"{pid} ({read_proc(f'{pid}/comm').decode(errors='replace').strip()})"
+
+
+def boot_id() -> str:
+    return read_proc("sys/kernel/random/boot_id").decode().strip()
+
+
+def read_proc(name: str) -> bytes:
+    """A file of /proc; empty when the process is gone or not ours to look at."""
+    try:
+        descriptor = os.open(f"/proc/{name}", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return read_all(descriptor)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

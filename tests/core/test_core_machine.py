@@ -1,0 +1,223 @@
+"""The whole core under random events: nothing is over-committed, split, lost or done twice."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+
+from jupyter_gpusched.core.explain import waiting_all
+from jupyter_gpusched.core.ledger import read_books
+from jupyter_gpusched.core.messages import (
+    CancelRequested,
+    Exited,
+    Launch,
+    LaunchFailed,
+    MainEnded,
+    Sampled,
+    Started,
+    StopAttempt,
+    Submitted,
+    Vanished,
+    Voided,
+)
+from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase
+from jupyter_gpusched.core.schedule import next_wakeup, schedule
+from jupyter_gpusched.core.state import State, apply, queued
+from tests.core.conftest import SETTINGS, G, card, job, record
+
+
+class Core(RuleBasedStateMachine):
+    """Drives apply and schedule as the engine does: batch, pass, journal, and now and then a restart."""
+
+    jobs = Bundle("jobs")
+
+    def __init__(self):
+        super().__init__()
+        self.now = 1000.0
+        self.count = 0
+        self.submitted, self.final, self.launched = set(), {}, Counter()
+        self.journal = {}
+        self.state = State.begin(SETTINGS)
+        self.cards = [card(0), card(1, total=8 * G), card(2, simulated=False)]
+        self.sample()
+
+    # --- what may happen ------------------------------------------------------------------
+
+    @rule(
+        target=jobs,
+        gpus=st.integers(0, 3),
+        vram=st.sampled_from([None, 2 * G, 7 * G, 20 * G]),
+        cpus=st.sampled_from([None, 8]),
+        retries=st.integers(0, 1),
+    )
+    def submit(self, gpus, vram, cpus, retries):
+        self.count += 1
+        job_id = f"job{self.count:05d}"
+        one = job(job_id, at=self.now, gpus=gpus, vram=vram if gpus else None, cpus=cpus, retries=retries)
+        self.submitted.add(job_id)
+        self.happen(Submitted((one,)))
+        return job_id
+
+    @rule()
+    def sample(self):
+        self.now += 1
+        self.happen(Sampled(tuple(self.measured(gpu) for gpu in self.cards)))
+
+    @rule(seconds=st.sampled_from([1.0, 6.0, 100.0, 400.0]))
+    def sleep(self, seconds):
+        self.now += seconds
+        self.sample()
+
+    @rule(index=st.integers(0, 2), health=st.sampled_from(["ok", "ok", "lost", "quarantined"]))
+    def fall_ill(self, index, health):
+        self.cards[index] = replace(self.cards[index], health=health)
+        self.sample()
+
+    @rule(job_id=jobs)
+    def start(self, job_id):
+        self.tell(job_id, lambda number: Started(job_id, number, self.now))
+
+    @rule(job_id=jobs)
+    def end_main(self, job_id):
+        self.tell(job_id, lambda number: MainEnded(job_id, number, self.now))
+
+    @rule(job_id=jobs, code=st.sampled_from([0, 0, 1]), stopped=st.sampled_from([None, None, "timeout"]))
+    def exit(self, job_id, code, stopped):
+        self.tell(job_id, lambda number: Exited(job_id, number, record(code, at=self.now, stopped=stopped)))
+
+    @rule(job_id=jobs)
+    def fail_to_launch(self, job_id):
+        self.tell(job_id, lambda number: LaunchFailed(job_id, number, "launch_failed", "no such file"))
+
+    @rule(job_id=jobs)
+    def void(self, job_id):
+        self.tell(job_id, lambda number: Voided(job_id, number))
+
+    @rule(job_id=jobs)
+    def vanish(self, job_id):
+        self.tell(job_id, lambda number: Vanished(job_id, number, "nobody knows"))
+
+    @rule(job_id=jobs)
+    def cancel(self, job_id):
+        self.happen(CancelRequested(job_id, "ann"))
+
+    @precondition(lambda self: self.journal)
+    @rule()
+    def restart(self):
+        """A new host knows what the journal has: the jobs as last written down, and no samples."""
+        self.state = State.begin(SETTINGS, self.journal.values())
+        self.sample()
+
+    # --- how it happens -------------------------------------------------------------------
+
+    def tell(self, job_id, event):
+        """A fact about the current attempt; where the phase does not admit it, it must be refused."""
+        one = self.state.jobs.get(job_id)
+        try:
+            self.happen(event(one.attempt if one else 1))
+        except IllegalTransition:
+            assert self.state.jobs.get(job_id) is one
+
+    def happen(self, event):
+        first = apply(self.state, event, self.now)
+        second = schedule(first.state, self.now)
+        self.state = second.state
+        for change in (*first.changes, *second.changes):
+            self.write(change.job)
+        for instruction in (*first.instructions, *second.instructions):
+            self.obey(instruction)
+
+    def write(self, one):
+        if one.phase.final:
+            assert self.final.setdefault(one.id, one.phase) is one.phase, "a final phase never changes"
+        else:
+            assert one.id not in self.final, "a final job never comes back"
+        self.journal[one.id] = one
+
+    def obey(self, instruction):
+        if isinstance(instruction, Launch):
+            self.launched[instruction.job_id, instruction.attempt] += 1
+        if isinstance(instruction, StopAttempt):
+            assert self.state.jobs[instruction.job_id].attempt == instruction.attempt
+
+    def measured(self, gpu):
+        ours = {
+            held.job_id: held.promised
+            for one in self.state.jobs.values()
+            for held in one.grants
+            if held.gpu == gpu.uuid and held.state is GrantState.HELD and one.phase is Phase.RUNNING
+        }
+        used = sum(ours.values())
+        return replace(gpu, used=used, free=gpu.total - used, used_by_job=ours, sampled_at=self.now)
+
+    # --- what must hold -------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_over_committed(self):
+        books = read_books(self.state, self.now)
+        assert all(seen.promised <= seen.usable for seen in books.cards.values())
+        assert books.cpus >= 0
+
+    @invariant()
+    def gangs_are_whole(self):
+        for one in self.state.jobs.values():
+            held = [grant for grant in one.grants if grant.state is GrantState.HELD]
+            assert len(held) == (one.request.gpus if one.phase.active else 0)
+
+    @invariant()
+    def nothing_is_lost(self):
+        live = {one.id for one in self.state.jobs.values() if not one.phase.final}
+        assert live | set(self.final) == self.submitted
+        assert not live & set(self.final)
+
+    @invariant()
+    def no_attempt_is_launched_twice(self):
+        assert set(self.launched.values()) <= {1}
+
+    @invariant()
+    def the_state_is_what_its_jobs_say(self):
+        again = State.begin(SETTINGS, self.state.jobs.values(), self.state.gpus.values())
+        assert again == self.state
+        assert {place.job_id for place in queued(self.state)} == set(waiting_all(self.state, self.now))
+
+    @invariant()
+    def the_timer_is_ahead(self):
+        due = next_wakeup(self.state, self.now)
+        assert due is None or due > self.now
+
+
+TestCore = Core.TestCase
+TestCore.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def run(*steps):
+    """Play a fixed story: each step is the name of a rule and its arguments."""
+    core = Core()
+    for name, *arguments in steps:
+        getattr(core, name)(*arguments)
+    return core
+
+
+JOB = "job00001"
+STORIES = {
+    Phase.QUEUED: [("submit", 2, 20 * G, None, 0), ("submit", 3, 20 * G, None, 0)],
+    Phase.STARTING: [("submit", 1, 2 * G, None, 0)],
+    Phase.RUNNING: [("submit", 1, 2 * G, None, 0), ("start", JOB)],
+    Phase.STOPPING: [("submit", 1, 2 * G, None, 0), ("cancel", JOB)],
+    Phase.SUCCEEDED: [("submit", 1, 2 * G, None, 0), ("start", JOB), ("exit", JOB, 0, None)],
+    Phase.FAILED: [("submit", 1, 2 * G, None, 0), ("fail_to_launch", JOB)],
+    Phase.CANCELLED: [("submit", 1, 2 * G, None, 0), ("cancel", JOB), ("void", JOB)],
+    Phase.TIMEOUT: [("submit", 1, 2 * G, None, 0), ("start", JOB), ("exit", JOB, 0, "timeout")],
+    Phase.LOST: [("submit", 1, 2 * G, None, 0), ("vanish", JOB)],
+}
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_can_be_reached(phase):
+    core = run(*STORIES[phase])
+    reached = set(core.final.values()) | {one.phase for one in core.state.jobs.values()}
+    assert phase in reached
+    assert (phase in FINAL) == (core.final.get(JOB) is phase)
