@@ -54,6 +54,13 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(GpuMagics)
 
 
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """Where Jupyter servers find the extension; enabled by the installation."""
+    from .hosts.server_extension import GpuSchedExtension
+
+    return [{"module": "jupyter_gpusched", "app": GpuSchedExtension}]
+
+
 class _Package(types.ModuleType):
     """Keeps ``gs.gpus`` and ``gs.jobs`` the functions of the API: importing a submodule of the same
     name would otherwise put the module in their place. Use ``from jupyter_gpusched.gpus import ...``.

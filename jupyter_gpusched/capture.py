@@ -17,6 +17,7 @@ import types
 import warnings as python_warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import culprits
@@ -80,7 +81,8 @@ def _transform(shell: Any) -> Transform:
         return shell.transform_cell  # type: ignore[no-any-return]
     from IPython.core.inputtransformer2 import TransformerManager
 
-    return TransformerManager().transform_cell
+    transform: Transform = TransformerManager().transform_cell  # type: ignore[no-untyped-call, unused-ignore]
+    return transform
 
 
 def _names(source: str, transform: Transform) -> CellNames:
@@ -112,7 +114,9 @@ def _syntax_refusal(error: SyntaxError, source: str) -> BadRequest:
     line = error.lineno or 0
     shown = lines[line - 1].strip() if 0 < line <= len(lines) else (error.text or "").strip()
     return BadRequest(
-        f"Line {line} of the cell is not valid: {error.msg}: `{shown}`" if line else f"The cell is not valid: {error.msg}",
+        f"Line {line} of the cell is not valid: {error.msg}: `{shown}`"
+        if line
+        else f"The cell is not valid: {error.msg}",
         field="source",
         hint="Lines are counted from the first line of code, below the magic's own line.",
     )
@@ -191,7 +195,7 @@ class _Counter:
 @functools.cache
 def _pickler() -> Any:
     """cloudpickle's pickler, for which the kernel's ``get_ipython`` means the job's own."""
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped, unused-ignore]
     import IPython
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined, unused-ignore]
@@ -285,8 +289,8 @@ def _search_path() -> list[str]:
     extras = []
     for entry in sys.path:
         path = os.path.realpath(entry or os.curdir)
-        if path != here and os.path.exists(path) and not (path + os.sep).startswith(installed):
-            extras.append(os.path.abspath(entry))
+        if path != here and Path(path).exists() and not (path + os.sep).startswith(installed):
+            extras.append(str(Path(entry).absolute()))
     return list(dict.fromkeys(extras))
 
 

@@ -65,8 +65,8 @@ def _head(view: describe.View) -> str:
     colour = _COLOURS.get(view["phase"], "#808080")
     mark = _simulated_mark() if view["simulated"] else ""
     return (
-        f'<div><b>{escape(describe.one_line(view["name"]))}</b> '
-        f'<code>{escape(view["id"])}</code> '
+        f"<div><b>{escape(describe.one_line(view['name']))}</b> "
+        f"<code>{escape(view['id'])}</code> "
         f'<span style="{_MARK};color:{colour}">{escape(view["phase"])}</span>{mark}</div>'
     )
 

@@ -7,6 +7,7 @@ the innermost one is found. Never changes a value.
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -125,14 +126,9 @@ def _all_parts(value: object, place: str) -> Iterator[tuple[str, object]]:
 
 
 def _used_by_function(function: types.FunctionType, place: str) -> Iterator[tuple[str, object]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield f"{name}{_USED_BY}{place}", cell.cell_contents
-        except ValueError:  # an empty cell: the variable is not bound yet
-            continue
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield f"{name}{_USED_BY}{place}", function.__globals__[name]
+    used = inspect.getclosurevars(function)
+    for name, part in {**used.globals, **used.nonlocals}.items():
+        yield f"{name}{_USED_BY}{place}", part
     yield from ((f"a default of {place}", part) for part in function.__defaults__ or ())
 
 

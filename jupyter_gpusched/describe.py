@@ -113,25 +113,22 @@ def _clock(at: float | None) -> str | None:
 def job_rows(views: Sequence[View], now: float | None = None) -> list[list[str]]:
     """A table of jobs: heading first."""
     now = time.time() if now is None else now
-    rows = [["ID", "PHASE", "NAME", "VRAM", "GPUS", "ON", "TIME", "WHY"]]
-    for view in views:
-        rows.append(
-            [
-                view["id"],
-                view["phase"],
-                one_line(view["name"])[:40],
-                "whole" if view["vram_mib"] is None and view["gpus_requested"] else _amount(view),
-                str(view["gpus_requested"]),
-                ",".join(str(gpu["index"]) for gpu in view["gpus"]) or "-",
-                (lasted(view, now) or "-").removeprefix("ran ").removeprefix("for ").removeprefix("waiting for "),
-                sentence(view) or "",
-            ]
-        )
-    return rows
+    heading = ["ID", "PHASE", "NAME", "VRAM", "GPUS", "ON", "TIME", "WHY"]
+    return [heading, *(_job_row(view, now) for view in views)]
 
 
-def _amount(view: View) -> str:
-    return "-" if view["vram_mib"] is None else show_mib(view["vram_mib"])
+def _job_row(view: View, now: float) -> list[str]:
+    whole = "whole" if view["gpus_requested"] else "-"
+    return [
+        view["id"],
+        view["phase"],
+        one_line(view["name"])[:40],
+        whole if view["vram_mib"] is None else show_mib(view["vram_mib"]),
+        str(view["gpus_requested"]),
+        ",".join(str(gpu["index"]) for gpu in view["gpus"]) or "-",
+        (lasted(view, now) or "-").rpartition(" ")[2],
+        sentence(view) or "",
+    ]
 
 
 def gpu_rows(gpus: Sequence[View]) -> list[list[str]]:

@@ -81,6 +81,11 @@ def find_host(environ: Mapping[str, str], *, start: bool) -> str:
     return _start(environ, search)
 
 
+def start_daemon(environ: Mapping[str, str]) -> None:
+    """Start a daemon for the state folder and do not wait: it hosts unless somebody else does by then."""
+    _Daemon(environ, places.private_folder(places.state_folder(dict(environ))))
+
+
 def _given(socket: str, search: _Search) -> str:
     search.tried.append(f"GPUSCHED_SOCKET={socket}")
     if _usable(socket, search):

@@ -34,7 +34,9 @@ class JobFailed(GpuSchedError):
 
     def __init__(self, view: describe.View, tail: str = "") -> None:
         how = describe.ending(view)
-        message = f"Job {view['id']} ({describe.one_line(view['name'])}) is {view['phase']}" + (f": {how}" if how else "")
+        message = f"Job {view['id']} ({describe.one_line(view['name'])}) is {view['phase']}" + (
+            f": {how}" if how else ""
+        )
         log = "\nThe end of its log:\n" + "\n".join(f"  {line}" for line in tail.splitlines()) if tail else ""
         super().__init__(message + log, hint=f"%gpulogs {view['id']} shows its whole log.")
         self.view = view
@@ -218,7 +220,7 @@ def _display_rich(data: dict[str, Any], metadata: dict[str, Any]) -> None:
     if get_ipython() is None:
         sys.stdout.write(f"{data.get('text/plain', '')}\n")
     else:
-        publish_display_data(data, metadata)
+        publish_display_data(data, metadata)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def submit(what: str | os.PathLike[str] | Sequence[str] | Callable[..., Any], *args: str, **spec: Any) -> Job:
@@ -230,7 +232,9 @@ def submit(what: str | os.PathLike[str] | Sequence[str] | Callable[..., Any], *a
     Raises ``BadRequest`` at once for anything that cannot be run.
     """
     if callable(what):
-        raise NotAvailable("Function jobs are not available yet.", field="kind", hint="Call the function in a cell job.")
+        raise NotAvailable(
+            "Function jobs are not available yet.", field="kind", hint="Call the function in a cell job."
+        )
     env = spec.pop("env", None) or {}
     full = request.complete(_what_runs(what, args), spec, env)
     return send(full)
@@ -280,7 +284,9 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def not_built(what: str) -> NoReturn:
-    raise NotAvailable(f"{what} is not available yet.", hint="Use %%gpujob on a cell, or gs.submit([...]) for a command.")
+    raise NotAvailable(
+        f"{what} is not available yet.", hint="Use %%gpujob on a cell, or gs.submit([...]) for a command."
+    )
 
 
 def map(fn: Callable[..., Any], items: Any, **spec: Any) -> NoReturn:  # noqa: A001, ARG001 - the contract's name

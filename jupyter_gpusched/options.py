@@ -105,9 +105,13 @@ _OPTION_OF = {
     "idempotency_key": "--key",
 }
 _AMOUNTS = ("vram", "memory")
+_SPANS = ("time_limit", "grace")
 _COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100)}
 _LISTS = ("preferred_gpus", "after", "inputs", "outputs", "tags")
 _NAMES = ("inputs", "outputs")
+_WORDS = ("name", "gpu_model", "priority", "on_oom", "after_when", "cwd", "python", "notify", "idempotency_key")
+_FLAGS = ("exclusive", "preemptible")
+_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS})
 
 
 def option_of(field: str) -> str:
@@ -148,11 +152,9 @@ def _joined(words: list[str], parser: OptionParser) -> list[str]:
 
 
 def _checked(given: dict[str, Any], rest: list[str]) -> Parsed:
-    known = {"env", *_OPTION_OF, *_COUNTS, "vram", "name", "exclusive", "priority", "after"}
-    known |= {"preemptible", "grace", "cwd", "python", "notify"}
-    fields = {name: _value(name, value) for name, value in given.items() if name in known and name != "env"}
+    fields = {name: _value(name, value) for name, value in given.items() if name in _FIELDS}
     refuse_not_built(fields)
-    own = {name: value for name, value in given.items() if name not in known}
+    own = {name: value for name, value in given.items() if name not in _FIELDS and name != "env"}
     return Parsed(fields=fields, env=_env(given.get("env", [])), own=own, rest=rest)
 
 
@@ -170,7 +172,7 @@ def refuse_not_built(fields: dict[str, Any]) -> None:
 def _value(name: str, value: Any) -> Any:
     if name in _AMOUNTS:
         return _amount(name, value)
-    if name == "time_limit" or name == "grace":
+    if name in _SPANS:
         return _span(name, value)
     if name in _COUNTS:
         return _count(name, value)

@@ -52,7 +52,12 @@ class _Folding:
 
     def _append(self, line: Output) -> None:
         last = self.outputs[-1] if self.outputs else None
-        if line["output_type"] == "stream" and last and last["output_type"] == "stream" and last["name"] == line["name"]:
+        if (
+            line["output_type"] == "stream"
+            and last
+            and last["output_type"] == "stream"
+            and last["name"] == line["name"]
+        ):
             last["text"].append(_text(line["text"]))
         elif line["output_type"] == "stream":
             self.outputs.append({**line, "text": [_text(line["text"])]})

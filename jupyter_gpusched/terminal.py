@@ -57,7 +57,7 @@ class _Screen:
 
     def move(self, code: str, args: str) -> None:
         """One CSI sequence; those that change neither text nor cursor are left out."""
-        first = args.split(";")[0]
+        first = args.partition(";")[0]
         count = int(first) if first.isdigit() else 0
         step = min(max(1, count), _WIDEST_MOVE)
         if code in "AF":
@@ -90,7 +90,9 @@ class _Screen:
             line.clear()
 
     def text(self) -> str:
-        shown = ("".join(line).rstrip(" ") if n in self.rewritten else "".join(line) for n, line in enumerate(self.lines))
+        shown = (
+            "".join(line).rstrip(" ") if n in self.rewritten else "".join(line) for n, line in enumerate(self.lines)
+        )
         return "\n".join(shown)
 
 

@@ -25,7 +25,6 @@ _SENTENCES = {
     ),
     "UNKNOWN": "The NVIDIA driver reports an unknown error; in a container, restart the container.",
 }
-SIMULATE = "Set GPUSCHED_SIMULATE=1x24G to try it on a simulated card."
 
 
 def probe(*, deadline_s: float = DEADLINE_S) -> str:

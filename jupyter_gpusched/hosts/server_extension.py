@@ -26,9 +26,9 @@ from tornado.iostream import StreamClosedError
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from jupyter_gpusched.client import start_daemon
 from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
+from jupyter_gpusched.find_host import start_daemon
 from jupyter_gpusched.places import PlaceError, host_alive, read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched, Host, HostLock
 from jupyter_gpusched.wire import PREFIX
@@ -241,7 +241,8 @@ class GpuSchedExtension(ExtensionApp):
 
     def initialize_settings(self) -> None:
         self._state = state_folder()
-        self._host = HostThread(self._state, GpuSched(parent=self))
+        self._config = GpuSched(parent=self)
+        self._host = HostThread(self._state, self._config)
         self._host.start()
 
     def initialize_handlers(self) -> None:
@@ -253,4 +254,5 @@ class GpuSchedExtension(ExtensionApp):
         """Stop hosting; unfinished jobs are left in the care of the daemon."""
         await anyio.to_thread.run_sync(self._host.stop)
         if self._host.left_jobs and os.environ.get("GPUSCHED_AUTOSTART") != "0":
-            start_daemon(self._state, os.environ)
+            simulate = self._config.simulation()
+            start_daemon(os.environ | ({"GPUSCHED_SIMULATE": simulate} if simulate else {}))

@@ -12,9 +12,6 @@ import asyncio
 import logging
 import os
 import secrets
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,16 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpusched.core.diagnose import diagnose
-from jupyter_gpusched.core.environment import submitted
 from jupyter_gpusched.core.messages import Event, Exited, LaunchFailed, MainEnded, Started, Vanished, Voided
-from jupyter_gpusched.core.model import ExitRecord, Job, JobId, Kind, Phase
-from jupyter_gpusched.core.quantities import Mib, show_mib
+from jupyter_gpusched.core.model import Job, JobId, Phase
 from jupyter_gpusched.ports import Clock, LaunchOrder, Report
 
 from . import attempt as files
 from . import processes
-from .orders import SUPERVISOR, supervisor_order
+from .ends import exit_record
+from .orders import supervisor_order
+from .spawn import last_words, spawn
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +50,8 @@ class _Watch:
     started: bool = False
     settled: bool = False
     supervisor: dict[str, Any] | None = None
-    child: int | None = None  # the supervisor's pid if it is our child, to be reaped
+    child: int | None = None  # the supervisor's pid if we started it: then it is ours to reap
+    reaped: bool = False
     wake: int | None = None
     said: bytes = b""  # what the supervisor printed before the job ran: only ever an error
     held: dict[int, int] = field(default_factory=dict)  # pidfds being watched, by pid
@@ -73,14 +70,16 @@ class LocalLauncher:
         self._clock = clock
         self._environ = environ
         self._watches: dict[tuple[JobId, int], _Watch] = {}
+        self._settled: set[tuple[JobId, int]] = set()  # whose last event was reported: a later stop is an echo
 
     # What the engine asks for
 
     def launch(self, order: LaunchOrder) -> None:
         watch = self._follow(order.job, order.attempt, order.folder)
-        marker = secrets.token_hex(16)
         try:
-            watch.child, watch.wake = self._spawn(order, marker)
+            content = supervisor_order(order, passed_on=self._environ, marker=secrets.token_hex(16))
+            place = files.attempt_folder(order.folder, order.attempt)
+            watch.child, watch.wake = spawn(content, place, self._environ)
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
             return
@@ -89,9 +88,9 @@ class LocalLauncher:
         self._on_end(watch, watch.child, None, self._supervisor_ended)
 
     def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
-        watch = self._watches.get((job.id, attempt)) or _Watch(job, attempt, folder)
-        if watch.settled:
+        if (job.id, attempt) in self._settled:
             return
+        watch = self._watches.get((job.id, attempt)) or _Watch(job, attempt, folder)
         try:
             if files.claim_void(folder, attempt, at=self._clock(), why=reason):
                 self._settle(watch, Voided(job.id, attempt))
@@ -109,7 +108,7 @@ class LocalLauncher:
             self.adopt(job, attempt, folder)
 
     def adopt(self, job: Job, attempt: int, folder: Path) -> None:
-        if (job.id, attempt) in self._watches:
+        if (job.id, attempt) in self._watches or (job.id, attempt) in self._settled:
             return
         watch = self._follow(job, attempt, folder)
         watch.started = bool(job.attempts) and job.attempts[-1].started_at is not None
@@ -149,29 +148,6 @@ class LocalLauncher:
     def _follow(self, job: Job, attempt: int, folder: Path) -> _Watch:
         watch = self._watches[job.id, attempt] = _Watch(job, attempt, folder)
         return watch
-
-    def _spawn(self, order: LaunchOrder, marker: str) -> tuple[int, int]:
-        """Start a supervisor; return its pid and our end of its pipe."""
-        ours, theirs = os.pipe()
-        try:
-            with _as_file(supervisor_order(order, passed_on=self._environ, marker=marker)) as content:
-                process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", SUPERVISOR, str(files.attempt_folder(order.folder, order.attempt))],
-                    stdin=content,
-                    stdout=theirs,
-                    stderr=theirs,
-                    cwd="/",
-                    env=submitted(self._environ),  # above all without the marker of a job in which this host may run
-                    start_new_session=True,
-                )
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
-        process.returncode = 0  # it may outlive us: its Popen must neither warn of that nor reap it behind our back
-        os.set_blocking(ours, False)
-        return process.pid, ours
 
     def _heard(self, watch: _Watch) -> None:
         """The supervisor's pipe: text is its last words before the job ran, the end says to look at the files."""
@@ -245,6 +221,7 @@ class LocalLauncher:
         if watch.child is not None:
             with suppress(ChildProcessError):
                 os.waitpid(watch.child, os.WNOHANG)
+            watch.reaped = True
         if watch.wake is not None:
             with suppress(BlockingIOError):
                 watch.said += os.read(watch.wake, 65536)
@@ -261,16 +238,16 @@ class LocalLauncher:
         if raw is not None and raw.get("reason") and not watch.started:
             self._settle(watch, LaunchFailed(job_id, attempt, str(raw["reason"]), str(raw["message"])))
         elif raw is not None:
-            tail = files.log_tail(watch.folder, attempt).decode(errors="replace")
-            self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind)))
+            tail = files.log_tail(watch.folder, attempt)
+            self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif claim is None:
-            self._unlaunched(watch, _last_words(watch.said))
+            self._unlaunched(watch, last_words(watch.said))
         elif claim.get("void"):
             self._settle(watch, Voided(job_id, attempt))
         elif watch.child is not None and claim.get("pid") != watch.child:
             self._adopt_other(watch)
         elif files.read_started(watch.folder, attempt) is None:
-            self._settle(watch, LaunchFailed(job_id, attempt, "launch_failed", _last_words(watch.said)))
+            self._settle(watch, LaunchFailed(job_id, attempt, "launch_failed", last_words(watch.said)))
         else:
             self._sweep(watch, str(claim.get("marker")), self._loop.time() + SWEEP_S)
 
@@ -319,7 +296,8 @@ class LocalLauncher:
     def _settle(self, watch: _Watch, event: Event) -> None:
         """Report the attempt's last event. A supervisor of ours that still ends is followed, to be reaped."""
         watch.settled = True
-        if watch.child is None or watch.child not in watch.held:
+        self._settled.add(watch.key)
+        if watch.child is None or watch.reaped:
             self._forget(watch)
         self._report(event)
 

@@ -17,19 +17,26 @@ from jupyter_gpusched.runner.tree import bearers, boot_id, children, read_proc, 
 _SYS_PIDFD_OPEN = 434  # the same on every architecture
 
 
-def hold(pid: int, started: int | None) -> int | None:
+def hold(pid: int, started: int | None, *, ours: bool = False) -> int | None:
     """A pidfd of that very process; None when it is gone.
 
+    ours  our own child, not reaped yet: its pid cannot mean another process.
     Raises ``NotImplementedError`` where the kernel (before 5.3) has no pidfds.
     """
     try:
         held = _pidfd_open(pid)
     except ProcessLookupError:
         return None
-    if started is not None and start_time(pid) == started:
+    if ours or (started is not None and start_time(pid) == started):
         return held
     os.close(held)
     return None
+
+
+def ended(pid: int, started: int | None) -> bool:
+    """Whether that process is gone or a zombie, for where it cannot be held."""
+    now = start_time(pid)
+    return now is None or (started is not None and now != started)
 
 
 def _pidfd_open(pid: int) -> int:

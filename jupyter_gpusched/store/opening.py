@@ -42,7 +42,7 @@ def connect(path: Path, *, timeout_s: float, read_only: bool = False) -> sqlite3
     """A connection that never makes a file and leaves transactions to its user."""
     uri = f"file:{quote(os.fspath(path))}?mode={'ro' if read_only else 'rw'}"
     connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-    # As written: a temporary file elsewhere could fill another disk or show users' data there.
+    # A temporary file elsewhere could fill another disk, or show users' data there.
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 

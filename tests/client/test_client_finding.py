@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import textwrap
 
@@ -237,5 +238,6 @@ def test_a_state_folder_that_cannot_be_used_is_told(environ, tmp_path):
 
 
 def test_the_client_costs_the_command_line_no_heavy_import():
-    script = "import sys, jupyter_gpusched.client; print([m for m in ('tornado', 'IPython', 'jupyter_server') if m in sys.modules])"
-    assert os.popen(f'{sys.executable} -c "{script}"').read().strip() == "[]"
+    heavy = "('tornado', 'IPython', 'jupyter_server', 'anyio')"
+    script = f"import sys, jupyter_gpusched.client; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"

@@ -5,6 +5,7 @@ import os
 import socketserver
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qsl, urlsplit
 
@@ -103,10 +104,8 @@ class FakeHost:
         self.server.shutdown()
         self.server.server_close()
         for connection in self.server.connections:
-            try:
+            with suppress(OSError):
                 connection.shutdown(2)
-            except OSError:
-                pass
         self.path.unlink(missing_ok=True)
 
     def route(self, request):

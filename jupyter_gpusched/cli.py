@@ -1,0 +1,314 @@
+"""``jupyter gpusched``: the same jobs from a terminal.
+
+Prints, and turns errors into exit codes: 0 done, 1 the job or a check failed, 2 refused, 3 no
+host. Imports only what the command needs, so that it answers at once; starts a host only for
+``submit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .core.model import BadRequest, GpuSchedError, NotAvailable
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .options import OptionParser
+
+DONE, FAILED, REFUSED, NO_HOST = 0, 1, 2, 3
+_INTERRUPTED = 130
+
+_DESCRIPTION = "Queue work on the GPUs of this machine by the memory it needs, and see what becomes of it."
+_NOT_BUILT = {
+    "resubmit": "submit the job again with `jupyter gpusched submit`",
+    "top": "`watch jupyter gpusched gpus` shows the cards again and again",
+    "simulate": "GPUSCHED_SIMULATE=2x24G jupyter gpusched serve runs a host on simulated cards",
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is the answer."""
+    try:
+        return _run(list(sys.argv[1:] if words is None else words))
+    except GpuSchedError as error:
+        _complain(error)
+        return NO_HOST if error.code == "no_host" else REFUSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+
+
+def _complain(error: GpuSchedError) -> None:
+    hint = "".join(f"\n  {line}" for line in (error.hint or "").splitlines())
+    print(f"jupyter gpusched: {error.message}{hint}", file=sys.stderr)
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["submit"]:  # its own options end where the job's own words begin
+        return _submit(words[1:])
+    asked = _parser().parse_args(words)
+    command: Callable[[argparse.Namespace], int] = asked.run
+    return command(asked)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jupyter gpusched", description=_DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("submit", help="queue a script or a command", add_help=False)
+    _reading_commands(commands)
+    _machine_commands(commands)
+    for name in _NOT_BUILT:
+        _command(commands, name, _refuse, "not available yet").add_argument("rest", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _reading_commands(commands: Any) -> None:
+    ls = _command(commands, "ls", _ls, "your jobs, newest first", as_json=True)
+    ls.add_argument("--all-users", action="store_true", help="everybody's jobs")
+    ls.add_argument("--phase", help="only jobs in this phase", metavar="PHASE")
+    ls.add_argument("--name", help="only jobs with this name", metavar="TEXT")
+    ls.add_argument("--limit", type=_positive, help="at most so many", metavar="N")
+    show = _command(commands, "show", _show, "everything about one job", as_json=True)
+    show.add_argument("id", metavar="ID")
+    show.add_argument("--explain", action="store_true", help="only why it waits")
+    logs = _command(commands, "logs", _logs, "what a job printed")
+    logs.add_argument("id", metavar="ID")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    cancel = _command(commands, "cancel", _cancel, "end jobs")
+    cancel.add_argument("--grace", help="time to clean up: 10s", metavar="SPAN")
+    cancel.add_argument("ids", nargs="+", metavar="ID")
+
+
+def _machine_commands(commands: Any) -> None:
+    _command(commands, "gpus", _gpus, "the GPUs and who uses them", as_json=True)
+    serve = _command(commands, "serve", _serve, "be the host of this machine until stopped")
+    serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
+    serve.add_argument("--simulate", help="simulated GPUs: 2x24G", metavar="CARDS")
+    _command(commands, "doctor", _doctor, "what is right and wrong on this machine", as_json=True)
+    _command(commands, "demo", _demo, "see it work on simulated cards, in a minute")
+
+
+def _command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    help: str,  # noqa: A002 - argparse's own word
+    *,
+    as_json: bool = False,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+    parser.set_defaults(run=run)
+    if as_json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _version() -> str:
+    from . import __version__
+
+    return f"jupyter-gpusched {__version__}"
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _client(*, start: bool = False) -> Client:
+    from .client import Client
+
+    return Client.connect(start=start)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+# --- submit -------------------------------------------------------------------------------
+
+
+def _submit_parser() -> OptionParser:
+    from .options import OptionParser, add_job_options
+
+    parser = OptionParser(
+        prog="jupyter gpusched submit",
+        usage="%(prog)s [options] [--wait] [--] ARGV...",
+        description="Queue a script (*.py first) or a command. The id is the last line printed.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    add_job_options(parser)
+    parser.add_argument("--shell", metavar="TEXT", help="a shell line instead of ARGV")
+    parser.add_argument("--wait", action="store_true", help="wait for the end; exit 1 unless it succeeded")
+    parser.add_argument("--json", action="store_true", help="print the job as JSON")
+    parser.add_argument("-h", "--help", action="store_true", help="show this")
+    return parser
+
+
+def _submit(words: list[str]) -> int:
+    from .options import parse
+    from .request import complete
+
+    parser = _submit_parser()
+    asked = parse(words, parser)
+    if asked.own["help"]:
+        print(parser.format_help(), end="")
+        return DONE
+    spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
+    client = _client(start=True)
+    job_id = client.submit(spec)
+    return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
+
+
+def _what_runs(shell: str | None, words: list[str]) -> dict[str, Any]:
+    from .request import of_shell_line, of_words
+
+    if shell is None:
+        return of_words(words)
+    if words:
+        raise BadRequest("--shell takes the whole line as one text; nothing may follow it.", field="argv")
+    return of_shell_line(shell)
+
+
+def _own_python() -> str | None:
+    """The interpreter of the environment that is active in this terminal, if one is."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        python = os.path.join(os.environ.get(name) or os.devnull, "bin", "python")  # noqa: PTH118 - pathlib is slow to start
+        if os.access(python, os.X_OK):
+            return python
+    return None
+
+
+def _submitted(client: Client, job_id: str, *, wait: bool, as_json: bool) -> int:
+    view = _waited(client, job_id) if wait else None
+    if as_json:
+        _print_json(view or client.job(job_id))
+    else:
+        print(job_id, flush=True)
+    if view is None or view["phase"] == "succeeded":
+        return DONE
+    from .describe import ending
+
+    print(f"jupyter gpusched: job {job_id} is {view['phase']}: {ending(view) or 'no more is known'}", file=sys.stderr)
+    return FAILED
+
+
+def _waited(client: Client, job_id: str) -> dict[str, Any]:
+    try:
+        return client.wait(job_id)
+    except KeyboardInterrupt:
+        print(f"\njob {job_id} goes on; `jupyter gpusched cancel {job_id}` ends it", file=sys.stderr)
+        raise
+
+
+# --- looking ------------------------------------------------------------------------------
+
+
+def _ls(asked: argparse.Namespace) -> int:
+    if asked.all_users:
+        raise NotAvailable("--all-users is not available yet: this host serves one user.", field="all_users")
+    views = _client().jobs(phase=asked.phase, name=asked.name, limit=asked.limit)
+    if asked.json:
+        _print_json(views)
+    elif views or sys.stdout.isatty():
+        from .describe import jobs_table
+
+        print(jobs_table(views))
+    return DONE
+
+
+def _show(asked: argparse.Namespace) -> int:
+    from .describe import details, sentence
+
+    view = _client().job(asked.id)
+    if asked.json:
+        _print_json(view)
+    elif asked.explain:
+        print(sentence(view) or f"it does not wait: it is {view['phase']}")
+    else:
+        print(details(view))
+    return DONE
+
+
+def _logs(asked: argparse.Namespace) -> int:
+    client = _client()
+    client.job(asked.id)
+    if asked.follow:
+        for chunk in client.follow(asked.id):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        return DONE
+    offset = 0
+    while chunk := client.log(asked.id, offset=offset, limit=2**20):
+        sys.stdout.buffer.write(chunk)
+        offset += len(chunk)
+    sys.stdout.buffer.flush()
+    return DONE
+
+
+def _gpus(asked: argparse.Namespace) -> int:
+    client = _client()
+    gpus = client.gpus()
+    if asked.json:
+        _print_json(gpus)
+        return DONE
+    from .describe import gpus_table
+
+    print(gpus_table(gpus, None if gpus else client.health().get("gpu_cause")))
+    return DONE
+
+
+# --- acting -------------------------------------------------------------------------------
+
+
+def _cancel(asked: argparse.Namespace) -> int:
+    """End each job; one that cannot be ended does not keep the others."""
+    client = _client()
+    worst = DONE
+    for job_id in asked.ids:
+        try:
+            print(f"{job_id} {client.cancel(job_id, asked.grace)['phase']}")
+        except GpuSchedError as error:  # noqa: PERF203 - each job is answered for by itself
+            if error.code == "no_host":
+                raise
+            _complain(error)
+            worst = REFUSED
+    return worst
+
+
+def _serve(asked: argparse.Namespace) -> int:
+    """Become the host: this process is replaced, so that signals reach the host itself."""
+    options = [f"--idle-exit={asked.idle_exit}"] if asked.idle_exit else []
+    options += [f"--simulate={asked.simulate}"] if asked.simulate else []
+    sys.stdout.flush()
+    safely = ["-P"] if sys.version_info >= (3, 11) else []  # a random.py in this folder must not be imported
+    os.execv(sys.executable, [sys.executable, *safely, "-m", "jupyter_gpusched.hosts.daemon", *options])  # noqa: S606
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from .doctor import main as examine
+
+    return examine(as_json=asked.json)
+
+
+def _demo(_asked: argparse.Namespace) -> int:
+    from .demo import main as demonstrate
+
+    return demonstrate()
+
+
+def _refuse(asked: argparse.Namespace) -> int:
+    raise NotAvailable(f"`{asked.command}` is not available yet.", hint=f"Instead: {_NOT_BUILT[asked.command]}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

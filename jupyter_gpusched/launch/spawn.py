@@ -1,0 +1,72 @@
+"""Starts a supervisor as a process of its own session that outlives this host.
+
+Owns what the two have open between them at the start: the order as a file on its standard
+input, so that a large one blocks nobody, and a pipe for its last words and its sign to look.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from jupyter_gpusched.core.environment import submitted
+
+from .orders import SUPERVISOR
+
+
+def spawn(order: bytes, attempt_folder: Path, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Start a supervisor; return its pid, for the caller to reap, and our end of its pipe.
+
+    environ  the host's own, of which the supervisor gets what may travel; above all not the marker
+             of a job in which this host may be running itself.
+    """
+    ours, theirs = os.pipe()
+    try:
+        with _as_file(order) as content:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
+                stdin=content,
+                stdout=theirs,
+                stderr=theirs,
+                cwd="/",
+                env=submitted(environ),
+                start_new_session=True,
+            )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    process.returncode = 0  # it may outlive us: its Popen must neither warn of that nor reap it behind our back
+    os.set_blocking(ours, False)
+    return process.pid, ours
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[int]:
+    """An open file without a name, at its beginning."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("gpusched-order")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def last_words(said: bytes) -> str:
+    """Why a supervisor ended before the job ran, from what it printed."""
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    why = lines[-1] if lines else "it ended without a word"
+    return f"its supervisor failed before the job ran: {why}; see whether the disk is full, then submit it again"

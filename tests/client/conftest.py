@@ -1,0 +1,139 @@
+"""A host that is only a dictionary, for tests of what stands in front of the client."""
+
+import pickle
+import sys
+
+import cloudpickle
+import pytest
+
+from jupyter_gpusched import session
+from jupyter_gpusched.client import Client
+from jupyter_gpusched.core.model import UnknownJob
+
+
+def a_view(job_id="abcd1234", phase="queued", **changes):
+    view = {
+        "id": job_id, "kind": "cell", "name": "train()", "user": "ada", "phase": phase, "reason": None,
+        "message": None, "waiting": "needs 6.0G on 1 GPU; best is GPU 0: 2.0G free" if phase == "queued" else None,
+        "position": 1 if phase == "queued" else None, "estimated_start": None, "vram_mib": 6144, "gpus_requested": 1,
+        "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
+        "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,
+        "peak_rss_mib": None, "progress": None, "advice": None, "attempts": [], "notebook": None, "parent_id": None,
+        "array_id": None, "tags": [], "simulated": True, "outputs": [],
+    }  # fmt: skip
+    return view | changes
+
+
+def a_gpu(index=0, **changes):
+    gpu = {
+        "uuid": f"GPU-{index}", "index": index, "name": "Simulated 8G", "parent_uuid": None, "total_mib": 8192,
+        "reserved_mib": 0, "used_mib": 6144, "free_mib": 2048, "promised_mib": 6144, "foreign_mib": 0,
+        "available_mib": 2048, "utilization_pct": None, "temperature_c": None, "power_w": None, "compute_mode": None,
+        "health": {"status": "ok", "cause": None, "since": None}, "simulated": True, "sampled_at": 1000.0,
+        "holders": [],
+    }  # fmt: skip
+    return gpu | changes
+
+
+class FakeHost:
+    """Has the methods of ``Client``; ends a job when it is waited for."""
+
+    def __init__(self):
+        self.specs = []
+        self.views = {}
+        self.logs = {}
+        self.lines = {}
+        self.results = {}
+        self.cards = [a_gpu()]
+        self.ending = {"phase": "succeeded", "exit_code": 0, "started_at": 1001.0, "ended_at": 1005.0}
+        self.starts = []
+        self.on_wait = None
+
+    def submit(self, spec):
+        job_id = f"job{len(self.specs):05d}"
+        self.specs.append(spec)
+        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []))
+        return job_id
+
+    def health(self):
+        return {"gpu_cause": "no driver is loaded"}
+
+    def gpus(self):
+        return self.cards
+
+    def jobs(self, *, phase=None, name=None, limit=None):
+        views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
+        return views[::-1][:limit]
+
+    def job(self, job_id):
+        if job_id not in self.views:
+            raise UnknownJob(job_id)
+        return self.views[job_id]
+
+    def wait(self, job_id, timeout=None):
+        if self.on_wait is not None:
+            self.on_wait()
+        if timeout is None or timeout > 0.5:
+            self.views[job_id] = self.job(job_id) | self.ending
+        return self.job(job_id)
+
+    def cancel(self, job_id, grace=None):
+        self.views[job_id] = self.job(job_id) | {"phase": "cancelled", "reason": "cancelled", "message": grace}
+        return self.views[job_id]
+
+    def log(self, job_id, *, offset=0, limit=None, attempt=None):
+        self.job(job_id)
+        end = None if limit is None else offset + limit
+        return self.logs.get(job_id, b"")[offset:end]
+
+    def follow(self, job_id):
+        text = self.log(job_id)
+        yield from (text[at : at + 5] for at in range(0, len(text), 5))
+
+    def outputs(self, job_id, *, after=0):
+        lines = self.lines.get(job_id, [])[after : after + 2]
+        return lines, after + len(lines), True
+
+    def result(self, job_id, name):
+        return self.results[job_id, name]
+
+
+def a_result(value, python=None):
+    """The file of one variable as a job writes it."""
+    return pickle.dumps(
+        {
+            "__gpusched__": 1,
+            "python": python or list(sys.version_info[:2]),
+            "type": type(value).__name__,
+            "value": cloudpickle.dumps(value),
+        },
+        protocol=4,
+    )
+
+
+@pytest.fixture(name="a_view")
+def _a_view():
+    return a_view
+
+
+@pytest.fixture(name="a_gpu")
+def _a_gpu():
+    return a_gpu
+
+
+@pytest.fixture(name="a_result")
+def _a_result():
+    return a_result
+
+
+@pytest.fixture
+def fake_host(monkeypatch):
+    host = FakeHost()
+
+    def connect(cls, *, start=False, environ=None):
+        host.starts.append(start)
+        return host
+
+    monkeypatch.setattr(Client, "connect", classmethod(connect))
+    monkeypatch.setattr(session, "_found", {})
+    return host
