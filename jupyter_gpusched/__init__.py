@@ -12,7 +12,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .jobs import Executor, GpuMonitor, Job, JobFailed, JobQueue, gpus, job, jobs, map, submit  # noqa: A004
+    from .jobs import Job, JobFailed, gpus, job, jobs, submit
+    from .not_built import Executor, GpuMonitor, JobQueue, map  # noqa: A004
 
 __version__ = "0.1.0"
 
@@ -22,15 +23,15 @@ _HOMES = {
     "NeverFits": ".core.model",
     "NotAvailable": ".core.model",
     "UnknownJob": ".core.model",
-    "Executor": ".jobs",
-    "GpuMonitor": ".jobs",
+    "Executor": ".not_built",
+    "GpuMonitor": ".not_built",
     "Job": ".jobs",
     "JobFailed": ".jobs",
-    "JobQueue": ".jobs",
+    "JobQueue": ".not_built",
     "gpus": ".jobs",
     "job": ".jobs",
     "jobs": ".jobs",
-    "map": ".jobs",
+    "map": ".not_built",
     "submit": ".jobs",
 }
 

@@ -36,6 +36,7 @@ __all__ = ["ApiMismatch", "Client", "HostUnreachable"]
 PATIENCE_S = 45.0
 """How long a waiting call bears having no host: another one takes over within 30 s."""
 
+_REACH_PAUSES_S = (0.02, 0.1, 0.3)
 _LONG_POLL_S = 30.0
 _FOLLOW_S = 0.2
 _LOG_CHUNK = 2**20
@@ -226,12 +227,25 @@ class Client:
             raise
 
     def _reach(self, *, start: bool) -> Transport:
-        """Find the host, and check once that we understand each other."""
-        host = Transport(find_host(self._environ, start=start), self._headers)
+        """Find the host, and check once that we understand each other.
+
+        A host that is just dying still lives and listens for a moment: then look again.
+        """
+        for pause in _REACH_PAUSES_S:
+            with suppress(ConnectionLost):
+                return self._greet(find_host(self._environ, start=start))
+            time.sleep(pause)
+        try:
+            return self._greet(find_host(self._environ, start=start))
+        except ConnectionLost as error:
+            raise HostUnreachable(f"The host does not answer ({error}).", hint=_LATER) from error
+
+    def _greet(self, socket: str) -> Transport:
+        host = Transport(socket, self._headers)
         try:
             health = _decoded(_accepted(host.request("GET", f"{PREFIX}/health")))
-        except (TimeoutError, ConnectionLost, ForeignSocket) as error:
-            raise HostUnreachable(f"The host at {host.path} does not answer ({error}).", hint=_LATER) from error
+        except (TimeoutError, ForeignSocket) as error:
+            raise HostUnreachable(f"The host at {socket} does not answer ({error}).", hint=_LATER) from error
         _check_api(health)
         self._transport = host
         return host

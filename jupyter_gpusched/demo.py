@@ -209,7 +209,7 @@ def _results(client: Client, ids: list[str]) -> int:
     print("\nResults:")
     failed = 0
     for part, job_id in zip(PARTS, ids, strict=True):
-        job = Job(client, job_id)
+        job = Job(job_id, client)
         if not job.view["ended_at"]:
             job.cancel()
         try:

@@ -162,7 +162,8 @@ def _pidfd() -> bool:
 
 def _subreaper() -> bool:
     answer = ctypes.c_int()
-    return ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) == 0
+    failed: int = ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return failed == 0
 
 
 def _server_extension() -> Check:
@@ -205,9 +206,11 @@ def _state_folder(state: Path) -> Check:
     where = f"{state} ({filesystem(state)})"
     if not state.exists():
         return _to_be_made(name, state, where)
-    trouble = _not_private(state)
-    if trouble:
+    if (trouble := _unusable(state)) is not None:
         return Check(name, False, f"{where} {trouble}", "Set GPUSCHED_HOME to a folder of your own.")
+    if mode := stat.S_IMODE(state.stat().st_mode) & 0o077:
+        hint = f"`chmod 700 {state}`; a host does it when it starts."
+        return Check(name, True, f"{where} is open to others (mode {mode:03o} for them)", hint, warning=True)
     return Check(name, True, where)
 
 
@@ -218,14 +221,12 @@ def _to_be_made(name: str, state: Path, where: str) -> Check:
     return Check(name, False, f"{where} cannot be made in {parent}", "Set GPUSCHED_HOME to a folder of your own.")
 
 
-def _not_private(folder: Path) -> str | None:
+def _unusable(folder: Path) -> str | None:
     info = folder.lstat()
     if not stat.S_ISDIR(info.st_mode):
         return "is not a folder"
     if info.st_uid != os.geteuid():
         return f"belongs to uid {info.st_uid}"
-    if info.st_mode & 0o077:
-        return f"is open to others (mode {stat.S_IMODE(info.st_mode):o}); a host closes it when it starts"
     return None if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else "cannot be written"
 
 
@@ -246,7 +247,7 @@ def _database(path: Path) -> Check:
 def _socket(path: Path) -> Check:
     if (length := len(os.fsencode(path))) > _LONGEST_SOCKET_PATH:
         return Check("socket", False, f"{path} is too long ({length} bytes)", "Set XDG_RUNTIME_DIR to a shorter path.")
-    trouble = _not_private(path.parent) if path.parent.exists() else None
+    trouble = _unusable(path.parent) if path.parent.exists() else None
     if trouble:
         hint = f"Remove {path.parent}, or set XDG_RUNTIME_DIR to a folder of your own."
         return Check("socket", False, f"{path.parent} {trouble}", hint)

@@ -198,7 +198,10 @@ class Engine:
                 self._launcher.adopt(job, job.attempt, self.folder(job.id))
             if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
-        self.post(Sampled(await self._sample()))
+        # Known before the first request: a submission must not be refused for cards not yet looked at.
+        gpus = await self._sample()
+        self.state = State.begin(self.settings, jobs, gpus)
+        self.post(Sampled(gpus))
 
     async def _gather(self) -> list[_Stimulus]:
         """The next batch: everything that has arrived, or nothing when a timer of the core is due."""

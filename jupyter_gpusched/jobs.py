@@ -11,9 +11,9 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from . import card, describe, request
+from . import card, describe, not_built, request
 from .core.model import BadRequest, GpuSchedError, NotAvailable
 from .outputs import bounded, fold
 from .session import host
@@ -46,14 +46,19 @@ class JobFailed(GpuSchedError):
 
 
 class Job:
-    """One job, by its id.
+    """One job, by its id; at the host of this process unless a client is given.
 
     Awaitable: ``await job`` waits for its end without holding up the event loop.
     """
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str, client: Client | None = None) -> None:
         self._id = job_id
+        self._client = client
         self._last: describe.View | None = None
+
+    @property
+    def _host(self) -> Client:
+        return self._client or host()
 
     @property
     def id(self) -> str:
@@ -62,7 +67,7 @@ class Job:
     @property
     def view(self) -> describe.View:
         """The job's record, fresh from the host."""
-        return self._keep(host().job(self._id))
+        return self._keep(self._host.job(self._id))
 
     @property
     def status(self) -> str:
@@ -74,15 +79,15 @@ class Job:
 
         Interrupting ends the waiting only; the job goes on.
         """
-        self._keep(host().wait(self._id, timeout))
+        self._keep(self._host.wait(self._id, timeout))
         return self
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Any:
         """Wait, then give back the variables named by ``--out`` (a fresh copy), or None without ``--out``.
 
         Raises ``JobFailed`` when the job did not succeed.
         """
-        view = self._keep(host().wait(self._id, None))
+        view = self._keep(self._host.wait(self._id, None))
         if view["phase"] != "succeeded":
             raise JobFailed(view, self._tail())
         names = view.get("outputs") or []
@@ -90,7 +95,7 @@ class Job:
 
     def logs(self, raw: bool = False) -> str:
         """What the job has printed so far: as a terminal shows it in the end, or as it was written."""
-        text = host().log(self._id).decode("utf-8", "replace")
+        text = self._host.log(self._id).decode("utf-8", "replace")
         return text if raw else render(text)
 
     def show(self) -> None:
@@ -101,7 +106,7 @@ class Job:
 
     def cancel(self, grace: str | None = None) -> Job:
         """End the job; ``grace`` (``"10s"``) is the time it gets to clean up. Harmless when it has ended."""
-        self._keep(host().cancel(self._id, grace))
+        self._keep(self._host.cancel(self._id, grace))
         return self
 
     def __await__(self) -> Generator[Any, None, Job]:
@@ -121,19 +126,19 @@ class Job:
     def _tail(self) -> str:
         """The last lines of the log, as they would be shown."""
         try:
-            text = _log_tail(host(), self._id).decode("utf-8", "replace")
+            text = _log_tail(self._host, self._id).decode("utf-8", "replace")
         except GpuSchedError:  # the failure itself matters more than its log
             return ""
         return "\n".join(render(text).rstrip().splitlines()[-_TAIL_LINES:])
 
     def _variable(self, name: str) -> Any:
-        return _unpickle(host().result(self._id, name), name)
+        return _unpickle(self._host.result(self._id, name), name)
 
     def _output_lines(self) -> list[dict[str, Any]]:
         lines: list[dict[str, Any]] = []
         cursor = 0
         while True:
-            more, following, _ = host().outputs(self._id, after=cursor)
+            more, following, _ = self._host.outputs(self._id, after=cursor)
             lines += more
             if not more or following <= cursor:
                 return lines
@@ -147,6 +152,9 @@ class Job:
 
     def __hash__(self) -> int:
         return hash(self._id)
+
+    def __reduce__(self) -> tuple[type[Job], tuple[str]]:
+        return Job, (self._id,)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:
@@ -167,9 +175,6 @@ class QuietJob(Job):
     def _ipython_display_(self) -> None:
         if not self._quiet_now():
             raise NotImplementedError  # tells IPython to show it in the ordinary way
-
-    def __reduce__(self) -> tuple[type[Job], tuple[str]]:
-        return Job, (self._id,)
 
 
 def _log_tail(client: Client, job_id: str) -> bytes:
@@ -274,45 +279,13 @@ def _known(view: describe.View) -> Job:
 def job(job_id: str | None = None, /, **spec: Any) -> Job:
     """The job with this id. Raises ``UnknownJob``. (As a decorator it is not available yet.)"""
     if spec or not isinstance(job_id, str):
-        not_built("@gs.job")
+        not_built.refuse("@gs.job")
     return _known(host().job(job_id))
 
 
 def gpus() -> list[dict[str, Any]]:
     """The cards of this machine and who uses them."""
     return host().gpus()
-
-
-def not_built(what: str) -> NoReturn:
-    raise NotAvailable(
-        f"{what} is not available yet.", hint="Use %%gpujob on a cell, or gs.submit([...]) for a command."
-    )
-
-
-def map(fn: Callable[..., Any], items: Any, **spec: Any) -> NoReturn:  # noqa: A001, ARG001 - the contract's name
-    """Not available yet."""
-    not_built("gs.map")
-
-
-class Executor:
-    """Not available yet."""
-
-    def __init__(self, *args: Any, **spec: Any) -> None:  # noqa: ARG002 - refused whatever is asked
-        not_built("gs.Executor")
-
-
-class GpuMonitor:
-    """Not available yet."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - refused whatever is asked
-        not_built("gs.GpuMonitor")
-
-
-class JobQueue:
-    """Not available yet."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - refused whatever is asked
-        not_built("gs.JobQueue")
 
 
 def readable(error: GpuSchedError) -> list[str]:

@@ -240,4 +240,4 @@ def test_a_state_folder_that_cannot_be_used_is_told(environ, tmp_path):
 def test_the_client_costs_the_command_line_no_heavy_import():
     heavy = "('tornado', 'IPython', 'jupyter_server', 'anyio')"
     script = f"import sys, jupyter_gpusched.client; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"

@@ -155,6 +155,18 @@ def test_connecting_asks_for_health_once(host, client):
     assert client.health() == HEALTH
 
 
+def test_a_host_that_dies_while_it_is_greeted_is_looked_for_again(host, environ):
+    host.routes["health"] = [BREAK, BREAK, (200, HEALTH)]
+    Client.connect(environ=environ).close()
+    assert len(host.asked("health")) == 3
+
+
+def test_a_host_that_never_greets_is_unreachable(host, environ):
+    host.routes["health"] = BREAK
+    with pytest.raises(HostUnreachable, match=r"does not answer"):
+        Client.connect(environ=environ)
+
+
 def test_requests_carry_the_api_number_and_no_simulation_unless_set(host, client):
     headers = host.requests[0]["headers"]
     assert headers["X-Gpusched-Api"] == str(API)

@@ -22,7 +22,9 @@ def refused(*words):
 
 def test_every_option_becomes_its_json_field():
     words = "--name n --vram 4G --gpus 2 --cpus 3 --mem 16G --exclusive --gpu-model A100 --prefer 0,1 --priority high"
-    words += " --time 2h --retries 1 --on-oom fail --grace 0s --in a,b --in c --out d --cwd x --python p --tag t --key k"
+    words += (
+        " --time 2h --retries 1 --on-oom fail --grace 0s --in a,b --in c --out d --cwd x --python p --tag t --key k"
+    )
     assert parse(words.split(), a_parser()).fields == {
         "name": "n",
         "vram": "4G",

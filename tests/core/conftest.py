@@ -71,7 +71,7 @@ class World:
         self.sample()
 
     def submit(self, *jobs):
-        self._take(
+        self.take(
             apply(
                 self.state, Submitted(tuple(replace(j, submitted_at=self.now, since=self.now) for j in jobs)), self.now
             )
@@ -79,22 +79,25 @@ class World:
         self.schedule()
 
     def tell(self, event):
-        self._take(apply(self.state, event, self.now))
+        self.take(apply(self.state, event, self.now))
         self.schedule()
 
     def schedule(self):
         step = schedule(self.state, self.now)
-        self._take(step)
+        self.take(step)
         for job_id in [j.id for j in self.state.jobs.values() if j.phase is Phase.STARTING]:
             self.started_at[job_id] = self.now
-            self._take(apply(self.state, Started(job_id, self.state.jobs[job_id].attempt, self.now), self.now))
+            self.take(apply(self.state, Started(job_id, self.state.jobs[job_id].attempt, self.now), self.now))
 
     def end(self, job_id, code=0):
         self.tell(Exited(job_id, self.state.jobs[job_id].attempt, record(code, at=self.now)))
 
     def sample(self):
-        self._take(apply(self.state, Sampled(tuple(self._measured(gpu) for gpu in self.cards)), self.now))
+        self.see_cards()
         self.schedule()
+
+    def see_cards(self):
+        self.take(apply(self.state, Sampled(tuple(self.measured(gpu) for gpu in self.cards)), self.now))
 
     def sleep(self, seconds, *, tick=1.0):
         """Let time pass with a sample every tick, and a pass whenever the core's timer is due."""
@@ -119,7 +122,7 @@ class World:
     def on_card(self, index):
         return {j.id for j in self.state.jobs.values() for g in j.grants if g.index == index}
 
-    def _measured(self, gpu):
+    def measured(self, gpu):
         ours = {
             g.job_id: g.promised
             for j in self.state.jobs.values()
@@ -129,7 +132,7 @@ class World:
         used = sum(ours.values()) + self.foreign.get(gpu.index, 0) + self.lingering.get(gpu.index, 0)
         return replace(gpu, used=used, free=gpu.total - gpu.reserved - used, used_by_job=ours, sampled_at=self.now)
 
-    def _take(self, step):
+    def take(self, step):
         self.history += step.changes
         for change in step.changes:
             if change.job.phase.final:

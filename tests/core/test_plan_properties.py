@@ -152,6 +152,26 @@ def test_only_who_has_waited_long_enough_gets_a_claim_and_only_one_at_a_time(sta
         assert len(decision.claim.gpus) == one.request.gpus
 
 
+@given(states(), st.booleans())
+def test_what_starts_after_a_claim_leaves_the_claimant_its_place(state, young):
+    """Beside all that starts from then on, and beside foreign use, the claimed amount fits on its cards."""
+    kept = replace(state.settings, claim_after_s=0.0 if young else SETTINGS.claim_after_s)
+    state = State.begin(kept, state.jobs.values(), state.gpus.values())
+    claimant, fresh = state.claimant, Counter()
+    claim = state.jobs[claimant].claim if claimant else None
+    for decision in plan(state, NOW):
+        if isinstance(decision, Claimed):
+            claimant, claim, fresh = decision.job_id, decision.claim, Counter()
+        elif claim is not None and decision.job_id != claimant:
+            fresh.update({held.gpu: held.promised for held in decision.grants})
+            asked = state.jobs[claimant].request
+            for uuid in set(claim.gpus) & {held.gpu for held in decision.grants}:
+                seen = read_books(state, NOW).cards[uuid]
+                assert asked.vram is not None
+                assert not asked.exclusive
+                assert asked.vram + fresh[uuid] + seen.foreign <= seen.usable
+
+
 @given(states())
 def test_every_waiting_job_has_a_sentence_and_one_that_would_start_says_so(state):
     placed = {decision.job_id for decision in plan(state, NOW) if isinstance(decision, Placed)}

@@ -189,6 +189,37 @@ def test_an_exclusive_job_shares_its_card_with_nobody():
     assert (world.on_card(0), world.on_card(1)) == ({"a"}, {"alone"})
 
 
+def test_nobody_joins_an_exclusive_job_in_the_pass_that_starts_it():
+    world = World(card())
+    world.submit(job("alone", vram=4 * G, exclusive=True), job("later", vram=4 * G))
+    assert world.running() == {"alone"}
+
+
+def test_what_is_used_outside_the_queue_is_not_left_to_others_on_a_claimed_card():
+    world = World(card())
+    world.foreign = {0: 3 * G}
+    world.sample()
+    world.submit(job("old", vram=10 * G))
+    world.submit(job("big", vram=18 * G))
+    world.sleep(SETTINGS.claim_after_s + 1)
+    world.submit(job("small", vram=4 * G))
+    assert world.running() == {"old"}
+
+
+def test_a_claim_that_moves_is_kept_from_the_jobs_of_the_same_pass():
+    world = World(*cards(2))
+    world.submit(job("a", vram=10 * G))
+    world.submit(job("b", vram=15 * G))
+    world.submit(job("big", vram=20 * G))
+    world.sleep(SETTINGS.claim_after_s + 1)
+    assert world.state.jobs["big"].claim.gpus == ("GPU-0",)
+    world.cards[0] = replace(world.cards[0], health="lost")
+    world.see_cards()
+    world.submit(job("small", vram=8 * G))
+    assert world.state.jobs["big"].claim.gpus == ("GPU-1",)
+    assert world.running() == {"a", "b"}
+
+
 @pytest.mark.parametrize(("wish", "index"), [(("1",), 1), (("GPU-1",), 1), ((), 0), (("7",), 0)])
 def test_a_preferred_card_is_taken_when_it_has_room(wish, index):
     world = World(*cards(2))

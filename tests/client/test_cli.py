@@ -1,0 +1,193 @@
+"""The command line, before a host that is only a dictionary."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jupyter_gpusched import cli
+from jupyter_gpusched.client import Client
+from jupyter_gpusched.find_host import HostUnreachable
+
+
+def run(capsys, *words):
+    """Exit code, standard output and error of one command."""
+    try:
+        code = cli.main(words)
+    except SystemExit as end:
+        code = end.code
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_submit_prints_the_id_alone_as_its_last_line(fake_host, capsys):
+    code, out, _ = run(capsys, "submit", "--vram", "4G", "train.py", "--epochs", "3")
+    assert (code, out.splitlines()[-1]) == (0, "job00000")
+    assert fake_host.specs[0]["path"] == "train.py"
+    assert fake_host.specs[0]["args"] == ["--epochs", "3"]
+    assert fake_host.starts == [True]
+
+
+def test_an_argument_list_reaches_the_job_as_it_is(fake_host, capsys):
+    argv = ["python", "-c", "x", "My File.txt", 'Mc\'L "x"', "$HOME", "*", "", "é 中"]
+    run(capsys, "submit", "--vram", "1G", "--", *argv)
+    assert fake_host.specs[0]["argv"] == argv
+
+
+def test_a_shell_line_is_one_text(fake_host, capsys):
+    run(capsys, "submit", "--vram", "1G", "--shell", "echo $HOME | cat")
+    assert fake_host.specs[0]["argv"] == "echo $HOME | cat"
+
+
+def test_the_interpreter_of_the_active_environment_runs_the_job(fake_host, capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    run(capsys, "submit", "true")
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    run(capsys, "submit", "true")
+    assert [spec["python"] for spec in fake_host.specs] == [sys.executable, str(python)]
+
+
+def test_submit_and_wait_ends_with_one_when_the_job_did_not_succeed(fake_host, capsys):
+    assert run(capsys, "submit", "--wait", "true")[0] == 0
+    fake_host.ending = {"phase": "failed", "exit_code": 3, "message": "exit code 3"}
+    code, out, err = run(capsys, "submit", "--wait", "false")
+    assert code == 1
+    assert out.splitlines()[-1] == "job00001"
+    assert "failed: exit code 3" in err
+
+
+def test_submit_prints_one_json_object(fake_host, capsys):
+    assert json.loads(run(capsys, "submit", "--json", "true")[1])["id"] == "job00000"
+    assert json.loads(run(capsys, "submit", "--json", "--wait", "true")[1])["phase"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit"], "nothing to run"),
+        (["submit", "--vram", "4", "true"], "--vram"),
+        (["submit", "--vramm", "4G", "true"], "Did you mean --vram?"),
+        (["submit", "--after", "x", "true"], "not available"),
+        (["submit", "note.ipynb"], "not available"),
+        (["submit", "--shell", "x", "y"], "--shell"),
+        (["submit", "--in", "x", "true"], "only a cell job"),
+        (["ls", "--all-users"], "not available"),
+        (["ls", "--limit", "0"], "whole number"),
+        (["show", "zzzz9999"], "zzzz9999"),
+        (["logs", "zzzz9999"], "zzzz9999"),
+        (["cancel", "zzzz9999"], "zzzz9999"),
+        (["resubmit", "abcd1234"], "not available"),
+        (["top"], "not available"),
+        (["simulate", "trace.csv", "--gpus", "4"], "not available"),
+        (["no-such-command"], "no-such-command"),
+        ([], "COMMAND"),
+    ],
+)
+def test_bad_usage_ends_with_two_and_says_what_is_wrong(fake_host, capsys, words, said):
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert said in err
+    assert out == ""
+    assert fake_host.specs == []
+
+
+def test_without_a_host_the_exit_code_is_three(capsys, monkeypatch):
+    def nobody(cls, *, start=False, environ=None):
+        raise HostUnreachable("there is no host", hint="start one")
+
+    monkeypatch.setattr(Client, "connect", classmethod(nobody))
+    for words in (["ls"], ["gpus"], ["show", "abcd1234"], ["cancel", "abcd1234"], ["submit", "true"]):
+        code, _, err = run(capsys, *words)
+        assert (code, "start one" in err) == (3, True)
+
+
+def test_only_submit_starts_a_host(fake_host, capsys, a_view):
+    fake_host.views["abcd1234"] = a_view()
+    for words in (["ls"], ["gpus"], ["show", "abcd1234"], ["logs", "abcd1234"], ["cancel", "abcd1234"]):
+        assert run(capsys, *words)[0] == 0
+    assert fake_host.starts == [False] * 5
+
+
+def test_ls_prints_plain_lines_and_json(fake_host, capsys, a_view):
+    fake_host.views = {"aaaa1111": a_view("aaaa1111"), "bbbb2222": a_view("bbbb2222", phase="running")}
+    _code, out, _ = run(capsys, "ls")
+    assert [line.split()[0] for line in out.splitlines()] == ["ID", "bbbb2222", "aaaa1111"]
+    assert "\x1b" not in out
+    assert [view["id"] for view in json.loads(run(capsys, "ls", "--json")[1])] == ["bbbb2222", "aaaa1111"]
+    assert len(json.loads(run(capsys, "ls", "--json", "--limit", "1")[1])) == 1
+    assert json.loads(run(capsys, "ls", "--json", "--phase", "failed")[1]) == []
+
+
+def test_show_tells_everything_or_why_it_waits(fake_host, capsys, a_view):
+    fake_host.views["abcd1234"] = a_view()
+    assert "best is GPU 0" in run(capsys, "show", "abcd1234")[1]
+    assert run(capsys, "show", "abcd1234", "--explain")[1].startswith("needs 6.0G")
+    assert json.loads(run(capsys, "show", "abcd1234", "--json")[1])["id"] == "abcd1234"
+
+
+def test_logs_are_the_bytes_and_nothing_else(fake_host, capfdbinary, a_view):
+    raw = b"\xff\xfe 1%\r100%\n" + b"x" * 3_000_000
+    fake_host.views["abcd1234"] = a_view()
+    fake_host.logs["abcd1234"] = raw
+    assert cli.main(["logs", "abcd1234"]) == 0
+    assert capfdbinary.readouterr().out == raw
+    fake_host.logs["abcd1234"] = raw[:100]
+    assert cli.main(["logs", "-f", "abcd1234"]) == 0
+    assert capfdbinary.readouterr().out == raw[:100]
+
+
+def test_cancel_goes_on_after_an_unknown_id(fake_host, capsys, a_view):
+    fake_host.views["abcd1234"] = a_view()
+    code, out, err = run(capsys, "cancel", "--grace", "2s", "zzzz9999", "abcd1234")
+    assert code == 2
+    assert out == "abcd1234 cancelled\n"
+    assert "zzzz9999" in err
+
+
+def test_gpus_are_listed_or_the_cause_is_told(fake_host, capsys):
+    assert "SIMULATED" in run(capsys, "gpus")[1]
+    assert json.loads(run(capsys, "gpus", "--json")[1])[0]["uuid"] == "GPU-0"
+    fake_host.cards = []
+    assert "no driver is loaded" in run(capsys, "gpus")[1]
+    assert json.loads(run(capsys, "gpus", "--json")[1]) == []
+
+
+def test_serve_becomes_the_host_itself(monkeypatch, capsys):
+    calls = []
+    monkeypatch.setattr(os, "execv", lambda path, argv: calls.append((path, argv)) or sys.exit(0))
+    run(capsys, "serve", "--idle-exit", "5", "--simulate", "2x24G")
+    path, argv = calls[0]
+    assert path == argv[0] == sys.executable
+    assert argv[-4:] == ["-m", "jupyter_gpusched.hosts.daemon", "--idle-exit=5", "--simulate=2x24G"]
+
+
+def test_help_is_printed_for_the_whole_and_for_each_command(capsys):
+    for words in (["--help"], ["submit", "--help"], ["ls", "-h"], ["serve", "--help"]):
+        code, out, _ = run(capsys, *words)
+        assert code == 0
+        assert "usage" in out
+
+
+def test_a_reader_that_stops_reading_is_no_error(fake_host, capfd, monkeypatch):
+    def broken(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "_ls", broken)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert run(capfd, "ls")[0] == 0
+
+
+def test_listing_jobs_loads_neither_jupyter_nor_ipython():
+    heavy = ["IPython", "tornado", "jupyter_server", "cloudpickle", "asyncio", "traitlets"]
+    code = (
+        "import sys; from jupyter_gpusched import cli; code = cli.main(['ls'])\n"
+        f"print(code, [m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "3 []"
