@@ -27,6 +27,9 @@ from .submission import read_job
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
 
+BATCH_STEP_S = 1e-6
+"""Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
+
 
 def new_id() -> JobId:
     """Eight lower-case letters and digits; the first is a letter, so that no tool reads it as a number."""
@@ -53,7 +56,8 @@ class Admission:
         now = self._engine.clock()
         for number, raw in enumerate(raws):
             try:
-                job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=now, home=home)
+                at = now + number * BATCH_STEP_S
+                job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=at, home=home)
                 self._check_machine(job, work)
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None

@@ -72,7 +72,7 @@ def capture(
     kept, values = _pickle({name: namespace[name] for name in hard + soft}, set(soft))
     _check_outputs(outputs, names, kept)
     extras = _search_path()
-    payload = _envelope(values, extras) if kept or extras else None
+    payload = _envelope(values, extras) if kept or (extras and automatic) else None
     return Captured(payload, tuple(kept), tuple(_warnings({name: namespace[name] for name in kept})))
 
 

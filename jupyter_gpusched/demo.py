@@ -213,7 +213,7 @@ def _results(client: Client, ids: list[str]) -> int:
         if not job.view["ended_at"]:
             job.cancel()
         try:
-            values = job.wait(timeout=30).result()
+            values = job.wait(timeout=30).result() or {}
         except JobFailed as error:
             failed += 1
             print(f"  {part.name}: {error}")

@@ -294,4 +294,6 @@ def _start_over(text: str, job_id: str) -> str:
     from IPython.display import clear_output
 
     clear_output(wait=True)  # type: ignore[no-untyped-call, unused-ignore]
-    return f'[earlier output left out here; gs.job("{job_id}").logs() has all of it]\n{text[-_SHOWN_BYTES:]}'
+    tail = text[-_SHOWN_BYTES:]
+    from_a_line_start = tail if len(tail) == len(text) else tail.partition("\n")[2] or tail
+    return f'[earlier output left out here; gs.job("{job_id}").logs() has all of it]\n{from_a_line_start}'

@@ -11,7 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[lis
 
 def _journaled(folder: Path, attempt: int, lines: list[bytes], after: int, *, final: bool) -> tuple[list[Output], int]:
     whole = lines[:-1]  # what follows the last line break is empty, or a line torn by the end of its writer
-    items = [output for line in whole[after:] if (output := _output(line)) is not None]
+    items = [_served(output) for line in whole[after:] if (output := _output(line)) is not None]
     if not final or after > len(whole):
         return items, max(after, len(whole))
     items += _gap(folder, attempt, _covered(whole))
@@ -126,6 +126,11 @@ def _output(line: bytes) -> Output | None:
     except ValueError:
         return None
     return output if isinstance(output, dict) else None
+
+
+def _served(output: Output) -> Output:
+    """Without what the runner notes for us."""
+    return {name: value for name, value in output.items() if name != "log_end"}
 
 
 def _covered(lines: list[bytes]) -> int:
@@ -144,7 +149,7 @@ def _gap(folder: Path, attempt: int, covered: int) -> list[Output]:
     text = read_log(folder, attempt, covered + left_out, TAIL_BYTES).decode(errors="replace")
     if left_out:
         text = f"\n[{left_out} bytes are left out here; the log has them]\n" + text.partition("\n")[2]
-    return [_stream(text, covered + missing)]
+    return [_stream(text)]
 
 
 def _as_stream(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[list[Output], int]:
@@ -152,7 +157,7 @@ def _as_stream(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[
     at_end = final and after + len(raw) >= log_size(folder, attempt)
     if not at_end:
         raw = raw[: _whole_characters(raw)]
-    return ([_stream(raw.decode(errors="replace"), after + len(raw))] if raw else []), after + len(raw)
+    return ([_stream(raw.decode(errors="replace"))] if raw else []), after + len(raw)
 
 
 def _whole_characters(raw: bytes) -> int:
@@ -165,18 +170,33 @@ def _whole_characters(raw: bytes) -> int:
     return len(raw)
 
 
-def _stream(text: str, log_end: int) -> Output:
-    return {"output_type": "stream", "name": "stdout", "text": text, "log_end": log_end}
+def _stream(text: str) -> Output:
+    return {"output_type": "stream", "name": "stdout", "text": text}
 
 
 # The door
 
 
+def read_result(folder: Path, name: str) -> bytes | None:
+    """The pickled value that the job left under ``name``; never unpickled here. None when there is none."""
+    if not name.isidentifier():
+        return None
+    try:
+        with _opened_in(folder / "results", f"{name}.pkl") as descriptor, open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _opened(folder: Path, attempt: int, name: str) -> AbstractContextManager[int]:
+    return _opened_in(attempt_folder(folder, attempt), name)
+
+
 @contextmanager
-def _opened(folder: Path, attempt: int, name: str) -> Iterator[int]:
-    """A regular file of the attempt, of the same owner as the job's folder; no link is followed."""
+def _opened_in(place_path: Path, name: str) -> Iterator[int]:
+    """A regular file of the owner of its folder; no link is followed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    place = os.open(attempt_folder(folder, attempt), flags | os.O_DIRECTORY)
+    place = os.open(place_path, flags | os.O_DIRECTORY)
     try:
         descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
         owner = os.fstat(place).st_uid
@@ -185,7 +205,7 @@ def _opened(folder: Path, attempt: int, name: str) -> Iterator[int]:
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
-            raise PermissionError(f"{name} of {folder.name} is not a regular file of its owner")
+            raise PermissionError(f"{place_path / name} is not a regular file of its owner")
         yield descriptor
     finally:
         os.close(descriptor)

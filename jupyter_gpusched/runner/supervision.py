@@ -52,8 +52,9 @@ def main() -> None:
     folder = sys.argv[1]
     signal.pthread_sigmask(signal.SIG_BLOCK, (*WATCHED, *MUTED))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide the ends of children
-    os.umask(0o077)
+    umask = os.umask(0o077)
     order = marshal.loads(read_all(0))  # noqa: S302  from the host, in its own interpreter
+    order["umask"] = umask  # ours is for our files only
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     for path in (os.path.dirname(folder), folder):
         make_folder(path)
@@ -272,6 +273,7 @@ def become_job(order: Order, log: int, gate: int, back: int) -> None:
     step = b"X"
     try:
         os.setsid()
+        os.umask(order["umask"])  # type: ignore[arg-type]
         os.dup2(log, 1)
         os.dup2(log, 2)
         step = b"D"

@@ -161,3 +161,13 @@ def test_the_list_is_newest_first_and_can_be_paged_and_filtered(client, command)
     assert [view["id"] for view in client.jobs(limit=2)] == ids[:2:-1]
     assert [view["name"] for view in client.jobs(name="job 3")] == ["job 3"]
     assert client.jobs(phase="failed") == []
+
+
+def test_a_batch_queues_in_the_order_in_which_it_was_given(client, command):
+    blockers = client.submit_many([command("sleep", "60", vram="24564M")] * 2)
+    ids = client.submit_many([command("true", vram="24564M", name=f"n{n}") for n in range(6)])
+    assert [client.job(job_id)["position"] for job_id in ids] == [1, 2, 3, 4, 5, 6]
+    for job_id in blockers:
+        client.cancel(job_id, grace="0s")
+    ends = [client.wait(job_id)["started_at"] for job_id in ids]
+    assert ends == sorted(ends)

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpusched.core.explain import positions, waiting
 from jupyter_gpusched.core.messages import CancelRequested
-from jupyter_gpusched.core.model import Phase
+from jupyter_gpusched.core.model import Phase, Priority
 from tests.core.conftest import SETTINGS, G, World, card, job
 
 
@@ -206,6 +206,17 @@ def test_what_is_used_outside_the_queue_is_not_left_to_others_on_a_claimed_card(
     assert world.running() == {"old"}
 
 
+def test_a_claim_binds_the_jobs_behind_it_in_the_pass_that_makes_it():
+    world = World(card())
+    world.submit(job("old", vram=10 * G))
+    world.submit(job("big", vram=20 * G))
+    world.now = SETTINGS.claim_after_s
+    world.see_cards()
+    world.submit(job("small", vram=8 * G))
+    assert world.state.claimant == "big"
+    assert world.running() == {"old"}
+
+
 def test_a_claim_that_moves_is_kept_from_the_jobs_of_the_same_pass():
     world = World(*cards(2))
     world.submit(job("a", vram=10 * G))
@@ -215,7 +226,7 @@ def test_a_claim_that_moves_is_kept_from_the_jobs_of_the_same_pass():
     assert world.state.jobs["big"].claim.gpus == ("GPU-0",)
     world.cards[0] = replace(world.cards[0], health="lost")
     world.see_cards()
-    world.submit(job("small", vram=8 * G))
+    world.submit(job("small", vram=8 * G, priority=Priority.HIGH))
     assert world.state.jobs["big"].claim.gpus == ("GPU-1",)
     assert world.running() == {"a", "b"}
 

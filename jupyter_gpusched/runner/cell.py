@@ -1,0 +1,29 @@
+"""Entry of the cell runner: ``python cell.py JOB_FOLDER ATTEMPT``, in the job's own interpreter.
+
+Its neighbours are loaded as a package of a name that no user's module has, and nothing of ours
+stays on the path. It needs IPython there, and cloudpickle where values travel; nothing else.
+"""
+
+import importlib.util
+import os
+import sys
+
+
+def load_runner(here):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """This folder as the package ``_gpusched_runner``."""
+    spec = importlib.util.spec_from_file_location(
+        "_gpusched_runner", os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+    )
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["_gpusched_runner"] = package
+    spec.loader.exec_module(package)
+
+
+if __name__ == "__main__":
+    here = os.path.dirname(os.path.abspath(__file__))
+    if sys.path[:1] == [here]:
+        sys.path[0] = ""  # as in a notebook, modules are found in the working folder first
+    load_runner(here)
+    from _gpusched_runner.job import run  # type: ignore[import-not-found]
+
+    run(sys.argv[1], int(sys.argv[2]), here)

@@ -1,0 +1,96 @@
+"""Runs the cell of one attempt in this process and makes its end the process's exit code.
+
+Success is 0, an error 1, ``sys.exit`` its own code; signals stay signals. Results are written
+only after success. Never reads standard input and never talks to the host.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import json
+import sys
+import types
+from typing import Any, NoReturn
+
+from . import values, worker
+from .journal import Journal, JobStream
+
+
+def run(folder: str, attempt: int, here: str) -> NoReturn:
+    """Run ``attempt-N/cell.json`` of a job's folder. ``here`` is where the runner's files lie."""
+    attempt_folder = f"{folder}/attempt-{attempt}"
+    with open(f"{attempt_folder}/cell.json", encoding="utf-8") as file:
+        cell = json.load(file)
+    journal = open_outputs(attempt_folder)
+    try:
+        code = run_cell(cell, folder, attempt_folder, here, journal)
+    except values.CannotTravel as error:
+        code = complain(error)
+    sys.exit(code)
+
+
+def open_outputs(attempt_folder: str) -> Journal:
+    """From here on, what is printed is journaled; what ends the process late is, too."""
+    faulthandler.enable(file=2)
+    journal = Journal(attempt_folder)
+    sys.stdout, sys.stderr = JobStream(journal, "stdout"), JobStream(journal, "stderr")
+    journal.start()
+    atexit.register(journal.catch_up, whole=True)  # the first to register is the last to be called
+    return journal
+
+
+def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, journal: Journal) -> int:
+    try:
+        from .shell import new_shell
+    except ImportError as error:
+        raise values.CannotTravel(
+            f"{sys.executable} cannot run cells ({error}); install IPython there: {sys.executable} -m pip install ipython"
+        ) from None
+    payload = f"{folder}/payload.pkl" if cell["has_payload"] else None
+    main = types.ModuleType("__main__")
+    shell = new_shell(journal, main)
+    main.__file__ = f"{attempt_folder}/cell.py"
+    sys.argv = [main.__file__]
+    if payload is not None:
+        values.load(payload, main.__dict__)
+    source = str(cell["source"])
+    plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
+    worker.main_file(attempt_folder, here, payload=payload, source=plain)
+    if "autoreload" in source:
+        shell.run_line_magic("load_ext", "autoreload")
+    result = shell.run_cell(source, store_history=True)
+    shell.display_pub.settle_widgets()
+    if (code := exit_code(result)) == 0:
+        save_results(cell["outputs"], f"{folder}/results", main.__dict__)
+    return code
+
+
+def exit_code(result: Any) -> int:
+    """As Python's own: none or 0 is success, a number is itself, anything else is printed and 1."""
+    if not isinstance(result.error_in_exec, SystemExit):
+        return 0 if result.success else 1
+    code = result.error_in_exec.code
+    if code is None or isinstance(code, int):
+        return code or 0
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def save_results(names: list[str], folder: str, namespace: dict[str, Any]) -> None:
+    """Write what can be written; then fail for the first that could not, so that it is the last line."""
+    failures = []
+    for name in names:
+        try:
+            values.save(folder, name, namespace)
+        except values.CannotTravel as error:  # noqa: PERF203
+            failures.append(error)
+    for error in failures[1:]:
+        complain(error)
+    if failures:
+        raise failures[0]
+
+
+def complain(error: values.CannotTravel) -> int:
+    sys.stderr.write(f"gpusched: {error}\n")
+    return 1

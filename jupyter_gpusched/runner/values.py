@@ -1,0 +1,111 @@
+"""Values that travel: captured ones into the job, results out of it.
+
+Owns the two pickle formats and makes captured functions of the notebook live in the job's own
+``__main__``, where they see what the cell redefines. Runs in the job's process only.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+import types
+from typing import Any
+
+from .records import write_file
+
+FORMAT = 1
+
+
+class CannotTravel(Exception):
+    """A value that cannot be brought in or out; the text says what to do."""
+
+
+def load(path: str, namespace: dict[str, Any]) -> None:
+    """Put the captured values of a payload file into ``namespace``, and its folders on the path."""
+    with open(path, "rb") as file:
+        payload = _unpickled(file.read(), namespace)
+    if isinstance(payload, dict) and payload.get("__gpusched__") == FORMAT:
+        _check_python(tuple(payload["python"]))
+        sys.path[1:1] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
+        payload = _unpickled(payload["values"], namespace)
+    if not isinstance(payload, dict):
+        raise CannotTravel("the payload is not a dict of names and values; pickle one with cloudpickle.dumps")
+    namespace.update(payload)
+
+
+def save(folder: str, name: str, namespace: dict[str, Any]) -> None:
+    """Write one result of the cell, whole or not at all."""
+    if name not in namespace:
+        raise CannotTravel(f"output {name!r} is not there: the cell did not assign a variable of this name")
+    value = namespace[name]
+    record = {"__gpusched__": FORMAT, "python": list(sys.version_info[:2]), "type": _type_name(value)}
+    try:
+        record["value"] = _cloudpickle().dumps(value, protocol=4)
+    except Exception as error:  # noqa: BLE001  pickling runs code of the value, which may raise anything
+        how = f"{type(error).__name__}: {error}"
+        raise CannotTravel(
+            f"output {name!r} ({_type_name(value)}) cannot be pickled ({how}); save it to a file in the cell instead"
+        ) from None
+    mine = f"{folder}/.{name}.{os.getpid()}"
+    write_file(mine, pickle.dumps(record, protocol=4))
+    os.rename(mine, f"{folder}/{name}.pkl")
+
+
+def _check_python(pickled_by: tuple[int, ...]) -> None:
+    if pickled_by != sys.version_info[:2]:
+        theirs, ours = ".".join(map(str, pickled_by)), ".".join(map(str, sys.version_info[:2]))
+        raise CannotTravel(
+            f"the captured values come from Python {theirs} and this job runs on Python {ours}; "
+            f"choose a Python {theirs} with --python, or capture nothing with --no-capture"
+        )
+
+
+def _unpickled(content: bytes, namespace: dict[str, Any]) -> Any:
+    try:
+        return _Unpickler(io.BytesIO(content), namespace).load()
+    except CannotTravel:
+        raise
+    except Exception as error:  # noqa: BLE001  unpickling runs the values' own code, which may raise anything
+        raise CannotTravel(
+            f"the captured values cannot be loaded in {sys.executable} ({type(error).__name__}: {error}); "
+            "install there what they need, choose another interpreter with --python, or use --no-capture"
+        ) from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes functions that were defined in a notebook live in the job's ``__main__``."""
+
+    def __init__(self, file: io.BytesIO, namespace: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._namespace = namespace
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "_make_function" and module.startswith("cloudpickle"):
+            return self._make_function
+        if module.partition(".")[0] == "cloudpickle":
+            _cloudpickle()
+        return super().find_class(module, name)
+
+    def _make_function(self, code: Any, own: dict[str, Any], name: str, defaults: Any, closure: Any) -> Any:
+        """As cloudpickle's, but all functions of the notebook share one namespace, as they did there."""
+        home = self._namespace if own.get("__name__") == "__main__" else own
+        home.setdefault("__builtins__", __builtins__)
+        return types.FunctionType(code, home, name, defaults, closure)
+
+
+def _cloudpickle() -> Any:
+    try:
+        import cloudpickle
+    except ImportError:
+        raise CannotTravel(
+            f"{sys.executable} has no cloudpickle, which brings values into the job and out of it; "
+            f"install it there: {sys.executable} -m pip install cloudpickle"
+        ) from None
+    return cloudpickle
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
