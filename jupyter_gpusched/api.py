@@ -90,7 +90,7 @@ class JobsHandler(Handler):
         more = len(jobs) > limit
         self.answer(
             {
-                "items": [views.job(job) for job in jobs[:limit]],
+                "items": views.jobs(jobs[:limit]),
                 "next_cursor": f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None,
             }
         )
@@ -248,7 +248,7 @@ class EventsHandler(Handler):
                 jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
                 views = self.views()
                 await self._send(
-                    {"seq": after, "type": "snapshot", "jobs": [views.job(job) for job in jobs], "gpus": views.gpus()}
+                    {"seq": after, "type": "snapshot", "jobs": views.jobs(jobs), "gpus": views.gpus()}
                 )
             await self._follow(int(after))
 

@@ -92,8 +92,8 @@ def _names(source: str, transform: Transform) -> CellNames:
         names = read(python, transform)
     except SyntaxError as error:
         raise _syntax_refusal(error, source) from None
-    except ValueError as error:  # a null byte
-        raise BadRequest(f"The cell is not Python: {error}.", field="source") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # a null byte; an expression without end
+        raise BadRequest(f"The cell cannot be compiled: {error}.", field="source") from None
     if not ast.parse(python).body:
         raise BadRequest(
             "The cell is empty: there is nothing to run.",

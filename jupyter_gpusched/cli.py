@@ -203,6 +203,7 @@ def _submitted(client: Client, job_id: str, *, wait: bool, as_json: bool) -> int
 
 
 def _waited(client: Client, job_id: str) -> dict[str, Any]:
+    print(f"job {job_id} is queued; waiting for its end", file=sys.stderr)
     try:
         return client.wait(job_id)
     except KeyboardInterrupt:

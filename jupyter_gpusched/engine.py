@@ -45,7 +45,7 @@ from .core.model import (
 )
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
-from .ports import ActiveGrant, Clock, Fenced, GpuProvider, Launcher, LaunchOrder, Recorded, Report, Store
+from .ports import ActiveGrant, Clock, Fenced, GpuProvider, Launcher, LaunchOrder, Recorded, Report, Store, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -253,9 +253,10 @@ class Engine:
         except GpuSchedError as error:
             for stimulus in accepted:
                 stimulus.fail(error)
-            if self.store_cause is None:
-                log.error("the journal cannot be written: %s", error)
-            self.store_cause = str(error)
+            if isinstance(error, StoreUnavailable):
+                if self.store_cause is None:  # one line per episode
+                    log.error("the journal cannot be written: %s", error)
+                self.store_cause = str(error)
             await self._keep_facts([stimulus for stimulus in accepted if stimulus.done is None])
             return None
         except BaseException:
@@ -293,8 +294,9 @@ class Engine:
             case Launch(job_id, attempt):
                 await self._launch(self.state.jobs[job_id], attempt)
             case StopAttempt(job_id, attempt, reason, grace_s):
-                job = self.state.jobs[job_id]
-                self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
+                # Its end may have arrived in the same batch: then there is nothing left to stop.
+                if (job := self.state.jobs.get(job_id)) is not None:
+                    self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
             case SampleNow():
                 self._sample_wanted.set()
 

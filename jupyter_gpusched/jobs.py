@@ -90,7 +90,7 @@ class Job:
         view = self._keep(self._host.wait(self._id, None))
         if view["phase"] != "succeeded":
             raise JobFailed(view, self._tail())
-        names = view.get("outputs") or []
+        names = self._host.spec(self._id).get("outputs") or []
         return {name: self._variable(name) for name in names} if names else None
 
     def logs(self, raw: bool = False) -> str:

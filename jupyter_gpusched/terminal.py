@@ -57,6 +57,8 @@ class _Screen:
 
     def move(self, code: str, args: str) -> None:
         """One CSI sequence; those that change neither text nor cursor are left out."""
+        if code == "m":
+            return
         first = args.partition(";")[0]
         count = int(first) if first.isdigit() else 0
         step = min(max(1, count), _WIDEST_MOVE)

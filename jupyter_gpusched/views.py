@@ -6,10 +6,11 @@ ledger's figures on cards. Whose content a caller may see is decided here and no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import wire
-from .core.explain import positions, waiting
+from .core.explain import positions, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Gpu, Grant, GrantState, Job, JobId, Phase
 from .core.state import State
@@ -32,11 +33,19 @@ class Views:
     def job(self, job: Job) -> wire.JobView:
         """The view of a job of the caller's own."""
         current = self.state.jobs.get(job.id, job)
+        return self._job(current, waiting(self.state, current, self.now))
+
+    def jobs(self, jobs: Sequence[Job]) -> list[wire.JobView]:
+        """The views of many: what they wait for is worked out in one go."""
+        words = waiting_all(self.state, self.now)
+        return [self._job(self.state.jobs.get(job.id, job), words.get(job.id)) for job in jobs]
+
+    def _job(self, current: Job, words: str | None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED
         return wire.job_view(
             current,
-            waiting=waiting(self.state, current, self.now) if queued else None,
-            position=self.ranks.get(job.id) if queued else None,
+            waiting=words if queued else None,
+            position=self.ranks.get(current.id) if queued else None,
             estimated_start=None,
             simulated=self.simulated,
         )

@@ -9,11 +9,13 @@ import os
 import sys
 
 
-def load_runner(here):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def load_runner(here: str) -> None:
     """This folder as the package ``_gpusched_runner``."""
     spec = importlib.util.spec_from_file_location(
         "_gpusched_runner", os.path.join(here, "__init__.py"), submodule_search_locations=[here]
     )
+    assert spec is not None
+    assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
     sys.modules["_gpusched_runner"] = package
     spec.loader.exec_module(package)

@@ -14,7 +14,7 @@ import types
 from typing import Any, NoReturn
 
 from . import values, worker
-from .journal import Journal, JobStream
+from .journal import JobStream, Journal
 
 
 def run(folder: str, attempt: int, here: str) -> NoReturn:
@@ -45,7 +45,8 @@ def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, 
         from .shell import new_shell
     except ImportError as error:
         raise values.CannotTravel(
-            f"{sys.executable} cannot run cells ({error}); install IPython there: {sys.executable} -m pip install ipython"
+            f"{sys.executable} cannot run cells ({error}); "
+            f"install IPython there: {sys.executable} -m pip install ipython"
         ) from None
     payload = f"{folder}/payload.pkl" if cell["has_payload"] else None
     main = types.ModuleType("__main__")
@@ -57,7 +58,7 @@ def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, 
     source = str(cell["source"])
     plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
     worker.main_file(attempt_folder, here, payload=payload, source=plain)
-    if "autoreload" in source:
+    if "%autoreload" in source and "load_ext autoreload" not in source:  # loaded by an earlier cell of the notebook
         shell.run_line_magic("load_ext", "autoreload")
     result = shell.run_cell(source, store_history=True)
     shell.display_pub.settle_widgets()
@@ -85,8 +86,8 @@ def save_results(names: list[str], folder: str, namespace: dict[str, Any]) -> No
             values.save(folder, name, namespace)
         except values.CannotTravel as error:  # noqa: PERF203
             failures.append(error)
-    for error in failures[1:]:
-        complain(error)
+    for failure in failures[1:]:
+        complain(failure)
     if failures:
         raise failures[0]
 

@@ -29,9 +29,7 @@ class Journal:
 
     def __init__(self, folder: str) -> None:
         self._log = os.open(f"{folder}/log", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._records = os.open(
-            f"{folder}/outputs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        self._records = os.open(f"{folder}/outputs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lock = threading.RLock()
         self._covered = 0  # the log up to here is journaled, or pending
         self._pending: list[str] = []

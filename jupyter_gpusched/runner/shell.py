@@ -18,7 +18,7 @@ from IPython.core.autocall import ExitAutocall
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
-from traitlets import Type
+from traitlets import Type, default
 from traitlets.config import Config
 
 from .journal import Journal
@@ -56,7 +56,7 @@ class JobDisplayPublisher(DisplayPublisher):
     journal: Journal
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
         self._widgets: dict[str, Any] = {}
 
     def publish(
@@ -95,7 +95,7 @@ class JobDisplayPublisher(DisplayPublisher):
         self._widgets.clear()
 
 
-class _Exit(ExitAutocall):  # type: ignore[misc]  # IPython has no types
+class _Exit(ExitAutocall):
     """``exit`` and ``quit`` end the job, with a code if one is given."""
 
     def __call__(self, code: object = None) -> None:
@@ -113,8 +113,9 @@ class JobShell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         """There is no window to serve; ``%matplotlib inline`` asks for it all the same."""
 
-    def init_exiter(self) -> None:
-        self.exiter = _Exit(self)
+    @default("exiter")
+    def _exiter_default(self) -> _Exit:
+        return _Exit(self)  # type: ignore[no-untyped-call]
 
     def showtraceback(self, *arguments: Any, **options: Any) -> None:
         if not isinstance(sys.exc_info()[1], SystemExit):
@@ -124,11 +125,8 @@ class JobShell(InteractiveShell):
         output = {"output_type": "error", "ename": etype.__name__, "evalue": str(evalue), "traceback": list(stb)}
         self.journal.rich(output, _ESCAPES.sub("", "\n".join(stb)) + "\n")
 
-    def ask_exit(self) -> None:
-        """Only called by the ``exit`` of a terminal."""
 
-
-def new_shell(journal: Journal, main: types.ModuleType) -> JobShell:
+def new_shell(journal: Journal, main: types.ModuleType) -> Any:
     """The one shell of this process, with ``main`` as the cell's namespace."""
     config = Config()
     config.HistoryManager.enabled = False

@@ -67,7 +67,7 @@ def _unpickled(content: bytes, namespace: dict[str, Any]) -> Any:
         return _Unpickler(io.BytesIO(content), namespace).load()
     except CannotTravel:
         raise
-    except Exception as error:  # noqa: BLE001  unpickling runs the values' own code, which may raise anything
+    except Exception as error:  # unpickling runs the values' own code, which may raise anything
         raise CannotTravel(
             f"the captured values cannot be loaded in {sys.executable} ({type(error).__name__}: {error}); "
             "install there what they need, choose another interpreter with --python, or use --no-capture"
@@ -97,7 +97,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _cloudpickle() -> Any:
     try:
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]
     except ImportError:
         raise CannotTravel(
             f"{sys.executable} has no cloudpickle, which brings values into the job and out of it; "
@@ -108,4 +108,6 @@ def _cloudpickle() -> Any:
 
 def _type_name(value: object) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )

@@ -5,7 +5,6 @@ over imports, functions, classes and constants of the cell, and never run its ot
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -39,8 +38,8 @@ del _restore
 '''
 
 _QUIET_CALLS = frozenset(
-    "Path PurePath namedtuple TypeVar NewType bool dict float frozenset int len list max min range round set str "
-    "sum tuple abs".split()
+    {"Path", "PurePath", "namedtuple", "TypeVar", "NewType", "bool", "dict", "float", "frozenset", "int", "len"}
+    | {"list", "max", "min", "range", "round", "set", "str", "sum", "tuple", "abs"}
 )
 """Calls that only make a value; every other call may be the work that must not be done twice."""
 

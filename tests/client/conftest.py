@@ -5,6 +5,8 @@ import sys
 
 import cloudpickle
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 from jupyter_gpusched import session
 from jupyter_gpusched.client import Client
@@ -70,6 +72,10 @@ class FakeHost:
             raise UnknownJob(job_id)
         return self.views[job_id]
 
+    def spec(self, job_id):
+        outputs = self.job(job_id)["outputs"]
+        return {"source": "train()"} | ({"outputs": outputs} if outputs else {})
+
     def wait(self, job_id, timeout=None):
         if self.on_wait is not None:
             self.on_wait()
@@ -124,6 +130,18 @@ def _a_gpu():
 @pytest.fixture(name="a_result")
 def _a_result():
     return a_result
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    """An IPython shell with our magics, in a folder of its own and without a history file."""
+    monkeypatch.chdir(tmp_path)
+    InteractiveShell.clear_instance()
+    config = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
+    shell = InteractiveShell.instance(config=config)
+    shell.run_line_magic("load_ext", "jupyter_gpusched")
+    yield shell
+    InteractiveShell.clear_instance()
 
 
 @pytest.fixture

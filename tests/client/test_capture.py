@@ -140,10 +140,7 @@ def test_names_of_ipython_itself_are_never_captured():
     assert capture("In, Out, get_ipython, exit, _, __, _i1, _3, _dh", namespace, None).names == ()
 
 
-def test_functions_that_use_magics_travel(monkeypatch):
-    from IPython.core.interactiveshell import InteractiveShell
-
-    shell = InteractiveShell()
+def test_functions_that_use_magics_travel(shell):
     shell.run_cell("def listing():\n    return get_ipython()")
     assert capture("listing()", shell.user_ns, shell).names == ("listing",)
 
@@ -177,6 +174,19 @@ def test_a_syntax_error_is_refused_with_its_line():
 
 def test_a_return_outside_a_function_is_a_syntax_error_too():
     assert "Line 3" in refused("a = 1\n\nreturn a\n", {}).message
+
+
+def test_an_expression_too_deep_to_compile_is_refused_in_words():
+    assert "cannot be compiled" in refused("x = " + "+".join(["1"] * 50_000), {}).message
+
+
+def test_a_very_long_expression_that_compiles_is_searched_for_names():
+    assert capture("x = " + "+".join(["a"] * 900), {"a": 1}, None).names == ("a",)
+
+
+def test_without_capture_nothing_travels_even_with_folders_on_the_path(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert capture("x", {"x": 1}, None, automatic=False).payload is None
 
 
 def test_top_level_await_and_ipython_syntax_are_fine():

@@ -7,23 +7,10 @@ import threading
 
 import cloudpickle
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from jupyter_gpusched.core.model import BadRequest, NotAvailable
 from jupyter_gpusched.jobs import Job, JobFailed
-
-
-@pytest.fixture
-def shell(fake_host, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False
-    shell.run_line_magic("load_ext", "jupyter_gpusched")
-    yield shell
-    shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
 
 
 def run(shell, text):
@@ -58,7 +45,7 @@ def test_a_cell_becomes_a_job_and_the_job_is_the_last_result(shell, fake_host):
     assert spec["python"] == sys.executable
 
 
-def test_the_cell_is_shown_as_a_card_with_its_id(shell):
+def test_the_cell_is_shown_as_a_card_with_its_id(shell, fake_host):
     shown, result = run(shell, "%%gpujob --vram 4G\nprint(1)")
     assert result.result.id in shown.stdout + "".join(o.data["text/plain"] for o in shown.outputs)
 
@@ -125,7 +112,7 @@ def test_bad_input_is_refused_in_words_and_queues_nothing(shell, fake_host, cell
 @pytest.mark.parametrize(
     "line", ["%gpujob --vram 1G note.ipynb", "%gpulease --vram 8G", "%gpujob --after abcd1234 train.py"]
 )
-def test_what_is_not_built_is_refused(shell, line):
+def test_what_is_not_built_is_refused(shell, fake_host, line):
     error, _ = error_of(shell, line)
     assert isinstance(error, NotAvailable)
 
@@ -151,12 +138,12 @@ def test_variables_in_the_line_are_expanded_by_ipython(shell, fake_host):
     assert (fake_host.specs[0]["vram"], fake_host.specs[0]["path"]) == ("2G", "train.py")
 
 
-def test_a_job_can_be_assigned(shell):
+def test_a_job_can_be_assigned(shell, fake_host):
     run(shell, "mine = %gpujob --vram 1G ! true")
     assert isinstance(shell.user_ns["mine"], Job)
 
 
-def test_the_quiet_form_shows_nothing_and_keeps_the_job(shell):
+def test_the_quiet_form_shows_nothing_and_keeps_the_job(shell, fake_host):
     shown, _ = run(shell, "%%gpujob --vram 1G --quiet\nprint(1)")
     assert shown.outputs == []
     assert "job0" not in shown.stdout
@@ -268,18 +255,18 @@ def test_jobs_and_cards_are_listed(shell, fake_host, a_view):
     assert "no driver is loaded" in repr(job_of(shell, "%gpus"))
 
 
-def test_a_question_mark_shows_help_with_examples(shell):
+def test_a_question_mark_shows_help_with_examples(shell, fake_host):
     help_text = shell.object_inspect_text("%gpujob") if hasattr(shell, "object_inspect_text") else ""
     assert "%%gpujob --vram 4G" in help_text
     assert "--dry-run" in help_text
 
 
-def test_help_is_printed_on_request(shell):
+def test_help_is_printed_on_request(shell, fake_host):
     shown, _ = run(shell, "%gpujob --help")
     assert "--retries" in shown.stdout
 
 
-def test_an_unknown_job_is_a_readable_error(shell):
+def test_an_unknown_job_is_a_readable_error(shell, fake_host):
     error, shown = error_of(shell, "%gpulogs zzzz9999")
     assert "zzzz9999" in error.message
     assert "Traceback" not in shown.stdout + shown.stderr

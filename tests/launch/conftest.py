@@ -89,7 +89,7 @@ class Workbench:
         """The last event of the job's attempt (of the only one where no job is given)."""
 
         def found():
-            return [e for e in self.events if isinstance(e, LAST) and job in (None, e) or _is_last_of(e, job)]
+            return [e for e in self.events if _is_last_of(e, job)]
 
         return (await self.until(found, timeout))[0]
 
@@ -113,7 +113,7 @@ class Workbench:
 
 
 def _is_last_of(event, job):
-    return isinstance(event, LAST) and job is not None and event.job_id == job.id
+    return isinstance(event, LAST) and (job is None or event.job_id == job.id)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ async def test_an_ordinary_end_reports_no_stragglers_phase(bench):
 
 
 async def test_a_list_reaches_the_process_as_exactly_that_list(bench):
-    words = ["My File.txt", "Mc'L \"x\"", "$HOME", "*", "", "é 中"]
+    words = ["My File.txt", 'Mc\'L "x"', "$HOME", "*", "", "é 中"]
     _, folder = bench.python("import sys; print(ascii(sys.argv[1:]))", *words)
     await bench.last()
     assert bench.log(folder) == ascii(words) + "\n"
@@ -70,7 +70,7 @@ async def test_a_script_runs_with_its_arguments_in_the_given_interpreter(bench):
 
 async def test_a_missing_folder_ends_the_attempt_without_running_it_elsewhere(bench):
     gone = bench.folder / "gone"
-    _, folder = bench.start("touch", str(bench.folder / "ran"), cwd=str(gone))
+    bench.start("touch", str(bench.folder / "ran"), cwd=str(gone))
     end = await bench.last()
     assert isinstance(end, LaunchFailed)
     assert end.reason == "cwd_missing"
@@ -187,22 +187,25 @@ time.sleep(600)
 """
 
 
-async def test_a_stop_ends_the_whole_tree_and_nothing_else(bench):
+@pytest.fixture
+def bystander():
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+async def test_a_stop_ends_the_whole_tree_and_nothing_else(bench, bystander):
     there = bench.folder / "there"
     there.mkdir()
-    bystander = subprocess.Popen(["sleep", "600"])
-    try:
-        job, folder = bench.python(TREE, f"{there}/")
-        await bench.until(lambda: len(list(there.iterdir())) == 5)
-        bench.launcher.stop(job, 1, "cancelled", 0.5, folder)
-        end = await bench.last()
-        pids = [int(path.name) for path in there.iterdir() if path.name != "main"]
-        assert [lives(pid) for pid in pids] == [False] * 4
-        assert lives(bystander.pid)
-        assert (end.exit.stopped, end.exit.signal, end.exit.survivors) == ("cancelled", signal.SIGKILL, ())
-    finally:
-        bystander.kill()
-        bystander.wait()
+    job, folder = bench.python(TREE, f"{there}/")
+    await bench.until(lambda: len(list(there.iterdir())) == 5)
+    bench.launcher.stop(job, 1, "cancelled", 0.5, folder)
+    end = await bench.last()
+    pids = [int(path.name) for path in there.iterdir() if path.name != "main"]
+    assert [lives(pid) for pid in pids] == [False] * 4
+    assert lives(bystander.pid)
+    assert (end.exit.stopped, end.exit.signal, end.exit.survivors) == ("cancelled", signal.SIGKILL, ())
 
 
 HANDLER = """
@@ -334,7 +337,8 @@ async def test_an_attempt_of_an_earlier_boot_is_lost(bench):
 
 @pytest.mark.parametrize("watched", [True, False])
 async def test_a_killed_supervisor_makes_the_attempt_lost_and_leaves_nothing_running(bench, watched):
-    code = "import subprocess, time; p = subprocess.Popen(['sleep', '600'], start_new_session=True); print(p.pid); time.sleep(600)"
+    child = "subprocess.Popen(['sleep', '600'], start_new_session=True)"
+    code = f"import subprocess, time; print({child}.pid); time.sleep(600)"
     job, folder = bench.python(code)
     await bench.started()
     child = int(await bench.until(lambda: bench.log(folder)))
