@@ -118,7 +118,6 @@ class JobView(msgspec.Struct, kw_only=True):
     array_id: str | None
     tags: list[str]
     simulated: bool
-    outputs: list[str] = []
 
 
 class Holder(msgspec.Struct, kw_only=True):
@@ -201,7 +200,6 @@ def job_view(
     position: int | None,
     estimated_start: float | None,
     simulated: bool,
-    outputs: tuple[str, ...] = (),
 ) -> JobView:
     """The owner's view of a job; the three keywords are the scheduler's words on a queued one."""
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
@@ -252,7 +250,6 @@ def job_view(
         array_id=job.array_id,
         tags=list(job.tags),
         simulated=simulated,
-        outputs=list(outputs),
     )
 
 
