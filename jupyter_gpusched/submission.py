@@ -15,9 +15,13 @@ from typing import Any
 import msgspec
 
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Work
-from .core.quantities import parse_mib, parse_seconds
+from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .wire import LARGEST_PAYLOAD, NOT_BUILT, JobSpec
 
+_FORMS = {
+    **dict.fromkeys(("vram", "memory"), f"Write it as text with a unit: {MEMORY_FORMS}."),
+    **dict.fromkeys(("time_limit", "grace"), f"Write it as text with a unit: {TIME_FORMS}."),
+}
 _KINDS_NOT_BUILT = {
     Kind.NOTEBOOK: "notebook jobs are not available yet; run the notebook's code as a cell or a script",
     Kind.FUNCTION: "function jobs are not available yet; call the function in a cell job",
@@ -37,7 +41,8 @@ def read_spec(raw: object) -> JobSpec:
     except msgspec.ValidationError as error:
         found = re.search(r"`\$\.(\w+)", str(error))
         field = found[1] if found else None
-        raise BadRequest(f"{field or 'job'}: {str(error).split(' - at ')[0]}", field=field) from None
+        what = str(error).split(" - at ")[0]
+        raise BadRequest(f"{field or 'job'}: {what}.", field=field, hint=_FORMS.get(field or "")) from None
 
 
 def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> tuple[Job, Work, bytes | None]:

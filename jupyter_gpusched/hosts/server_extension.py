@@ -30,6 +30,8 @@ from jupyter_gpusched.service import GpuSched
 from jupyter_gpusched.wire import PREFIX
 
 from .host_thread import HostThread
+from .owner import refuse_others
+from .socket import Feed, StreamHandler
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class RelayHandler(APIHandler):
         await self._relay(path)
 
     async def _relay(self, path: str) -> None:
-        self._refuse_others()
+        refuse_others(self)
         has_body = self.request.method in ("POST", "PATCH")
         query = f"?{self.request.query}" if self.request.query else ""
         request = HTTPRequest(
@@ -120,12 +122,6 @@ class RelayHandler(APIHandler):
         self._gone = True
         super().on_connection_close()
 
-    def _refuse_others(self) -> None:
-        """In a server that the Hub shares, only its owner acts: jobs run under the owner's name."""
-        owner = os.environ.get("JUPYTERHUB_USER")
-        if owner and getattr(self.current_user, "username", None) != owner:
-            raise web.HTTPError(HTTPStatus.FORBIDDEN, "This server's GPU queue belongs to its owner.")
-
     def _no_host(self) -> None:
         if self._begun:
             return
@@ -153,10 +149,13 @@ class GpuSchedExtension(ExtensionApp):
     def initialize_handlers(self) -> None:
         resolver = _HostResolver(state=self._state)
         client = SimpleAsyncHTTPClient(force_instance=True, resolver=resolver, max_clients=1000)
+        self._feed = Feed(self._state)
+        self.handlers.append((rf"{PREFIX}/stream", StreamHandler, {"feed": self._feed}))
         self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client}))
 
     async def stop_extension(self) -> None:
         """Stop hosting; unfinished jobs are left in the care of the daemon."""
+        self._feed.stop()
         await anyio.to_thread.run_sync(self._host.stop)
         if self._host.left_jobs and os.environ.get("GPUSCHED_AUTOSTART") != "0":
             simulate = self._config.simulation()

@@ -12,6 +12,8 @@ import io
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 MOST_TEXT = 8 << 20
@@ -30,7 +32,9 @@ class Journal:
     def __init__(self, folder: str) -> None:
         self._log = os.open(f"{folder}/log", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._records = os.open(f"{folder}/outputs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._aside = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._lock = threading.RLock()
+        self._busy = False  # guards against a signal handler that prints while its own thread is in here
         self._covered = 0  # the log up to here is journaled, or pending
         self._pending: list[str] = []
         self._pending_name = "stdout"
@@ -51,37 +55,50 @@ class Journal:
         if not self.owner:
             _write_all(1 if name == "stdout" else 2, content)
             return
-        with self._lock:
+        with self._turn() as mine:
+            if not mine:
+                _write_all(self._aside, content)  # found again in the log
+                return
             begin, end = self._append(content)
             self._take_foreign(begin)
-            if self._covered < end:  # else a signal handler's print has taken it along already
-                self._pend(name, content.decode(), end)
+            self._pend(name, content.decode(), end)
 
     def rich(self, output: dict[str, Any], text: str = "") -> None:
         """Journal an output that is not a stream; ``text`` stands for it in the log."""
         if not self.owner:
             self.text("stdout", text)
             return
-        with self._lock:
-            begin, end = self._append(text.encode("utf-8", "backslashreplace"))
-            self._take_foreign(begin)
-            self._covered = max(self._covered, end)
-            self.flush()
+        with self._turn() as mine:
+            if mine:
+                begin, end = self._append(text.encode("utf-8", "backslashreplace"))
+                self._take_foreign(begin)
+                self._covered = end
+                self._flush()
             self._record_rich(output)
-
-    def flush(self) -> None:
-        with self._lock:
-            if self._pending:
-                text = "".join(self._pending)
-                self._pending, self._pending_bytes = [], 0
-                self._record({"output_type": "stream", "name": self._pending_name, "text": text})
 
     def catch_up(self, *, whole: bool = False) -> None:
         """Journal what is in the log by now; ``whole`` also a character that is not complete yet."""
-        with self._lock:
-            if self.owner:
+        with self._turn() as mine:
+            if mine and self.owner:
                 self._take_foreign(os.fstat(self._log).st_size, whole=whole)
-                self.flush()
+                self._flush()
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """One thread at a time; False for a signal handler within its own thread's turn."""
+        with self._lock:
+            mine = not self._busy
+            self._busy = True
+            try:
+                yield mine
+            finally:
+                self._busy = not mine
+
+    def _flush(self) -> None:
+        if self._pending:
+            text = "".join(self._pending)
+            self._pending, self._pending_bytes = [], 0
+            self._record({"output_type": "stream", "name": self._pending_name, "text": text})
 
     def _append(self, content: bytes) -> tuple[int, int]:
         """Add to the log; return where it stands. Others may append too, so only the offset afterwards is sure."""
@@ -109,16 +126,16 @@ class Journal:
             self._covered = end
             return
         if name != self._pending_name:
-            self.flush()
+            self._flush()
             self._pending_name = name
         self._pending.append(text)
         self._pending_bytes += end - self._covered
         self._text_left -= end - self._covered
         self._covered = end
         if self._pending_bytes >= RECORD_BYTES:
-            self.flush()
+            self._flush()
         if self._text_left <= 0:
-            self.flush()
+            self._flush()
             self._record(_notice(f"more than {MOST_TEXT >> 20} MiB were printed; the rest is in the log"))
 
     def _record_rich(self, output: dict[str, Any]) -> None:
@@ -143,6 +160,7 @@ class Journal:
     def _become_passive(self) -> None:
         self.owner = False
         self._lock = threading.RLock()
+        self._busy = False
         self._pending = []
 
 

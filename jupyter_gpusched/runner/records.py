@@ -11,7 +11,7 @@ import os
 
 def take_claim(folder: str, record: dict[str, object]) -> bool:
     """Take the attempt by exclusive creation of ``claim``, complete from its first moment."""
-    mine = f"{folder}/.claim.{os.getpid()}"
+    mine = f"{folder}/.claim.{os.urandom(6).hex()}"
     write_file(mine, to_json(record).encode())
     try:
         os.link(mine, f"{folder}/claim")
@@ -24,7 +24,7 @@ def take_claim(folder: str, record: dict[str, object]) -> bool:
 
 def leave_stop_file(folder: str, text: str) -> None:
     """Tell the job why it is being ended; the first reason stands."""
-    mine = f"{folder}/.stop.{os.getpid()}"
+    mine = f"{folder}/.stop.{os.urandom(6).hex()}"
     write_file(mine, text.encode())
     try:
         os.link(mine, f"{folder}/stop")

@@ -35,12 +35,16 @@ def adopt_orphans() -> None:
 
 
 def tree(marker: bytes) -> dict[int, int]:
-    """The living processes of the attempt and their start times: our descendants, and who bears the marker."""
+    """The living processes of the attempt and their start times: our descendants, and who bears the marker.
+
+    Parents come before their children: a parent that saw its child killed might exit by itself first,
+    with a code that hides the signal.
+    """
     me = os.getpid()
     found: dict[int, int] = {}
     unseen = [*children(me), *bearers(marker)]
     while unseen:
-        pid = unseen.pop()
+        pid = unseen.pop(0)
         started = start_time(pid)
         if started is not None and pid != me and pid not in found:
             found[pid] = started

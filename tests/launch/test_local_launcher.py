@@ -273,7 +273,7 @@ async def test_supervisors_of_ended_attempts_leave_no_zombies(bench):
     await bench.last()
     await bench.until(lambda: not bench.launcher._watches)
     with pytest.raises(ChildProcessError):
-        os.waitpid(files.read_claim(bench.folder / job.id, 1)["pid"], os.WNOHANG)
+        os.waitpid(files.read_claim(bench.folder / job.id, 1)["pid"], os.WNOHANG)  # noqa: ASYNC222  it does not wait
 
 
 async def test_a_new_host_gets_the_true_code_of_what_ended_in_between(bench):
@@ -329,8 +329,7 @@ async def test_an_attempt_of_an_earlier_boot_is_lost(bench):
     claim = json.loads((place / "claim").read_text())
     (place / "claim").write_text(json.dumps({**claim, "boot_id": "another"}))
     bench.events.clear()
-    await bench.until(lambda: not bench.launcher._watches)
-    bench.launcher.adopt(job, 1, folder)
+    bench.new_launcher().adopt(job, 1, folder)
     assert isinstance(bench.events[0], Vanished)
     assert "restarted" in bench.events[0].message
 

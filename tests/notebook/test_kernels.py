@@ -150,7 +150,7 @@ REFUSED = {
     "%%gpujob --vram 1G --after abcdefgh\nprint(1)": "not available",
     "%%gpujob --vram 1G --out nothing\nprint(1)": "nothing",
     "%gpujob --vram 1G missing.py": "missing.py",
-    "%gpujob --vram 1G": "what to run",
+    "%gpujob --vram 1G": "nothing to run",
     "%gpulease --vram 1G": "not available",
     "%gpulogs abcdefgh": "abcdefgh",
 }
@@ -217,7 +217,7 @@ def test_the_kernel_may_be_killed_and_the_job_goes_on(tmp_path, host, client):
     kernel = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     try:
         assert kernel.stdout is not None
-        job_id = kernel.stdout.readline().strip()
+        job_id = kernel.stdout.readline().split()[-1]
         wait_for(lambda: client.job(job_id)["phase"] == "running", "the job does not start")
     finally:
         kernel.kill()

@@ -1,0 +1,260 @@
+"""The browser's WebSocket: what happens on the host, read once per server, for every open tab.
+
+A tab gets a snapshot and then every job event after it; of GPU and queue figures only the
+newest, so that a slow tab has no backlog. It reads and never acts: a tab acts by REST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from jupyter_gpusched.core.model import FINAL
+
+from .owner import refuse_others
+from .upstream import HostLost, answer
+
+log = logging.getLogger(__name__)
+
+MOST_PENDING = 1000
+"""Job frames that may wait for a tab; one further behind is given a snapshot instead."""
+
+ENDED_KEPT = 50
+QUEUED_ASKED = 200
+
+_SILENCE_S = 30.0
+_PAUSES_S = (0.05, 0.2, 0.5)
+_LONGEST_PAUSE_S = 1.0
+_QUEUE_EVERY_S = 1.0
+_FINAL = frozenset(phase.value for phase in FINAL)
+
+Frame = dict[str, Any]
+
+
+@dataclass
+class Picture:
+    """What a tab that comes now is shown: kept up to date by the frames that pass."""
+
+    seq: int | None = None
+    connected: bool = False
+    jobs: dict[str, Frame] = field(default_factory=dict)
+    gpus: list[Frame] = field(default_factory=list)
+
+    def take(self, frame: Frame) -> None:
+        self.seq = frame.get("seq", self.seq)
+        if frame["type"] == "snapshot":
+            self.jobs = {job["id"]: job for job in frame["jobs"]}
+            self.gpus = frame["gpus"]
+        elif frame["type"] == "gpus":
+            self.gpus = frame["gpus"]
+        elif frame["type"] == "job":
+            self._take_job(frame["job"])
+
+    def _take_job(self, job: Frame) -> None:
+        self.jobs.pop(job["id"], None)  # the newest comes last
+        self.jobs[job["id"]] = job
+        ended = [known for known, view in self.jobs.items() if view["phase"] in _FINAL]
+        for known in ended[:-ENDED_KEPT]:
+            del self.jobs[known]
+
+    def queued(self) -> bool:
+        return any(view["phase"] == "queued" for view in self.jobs.values())
+
+    def take_queue(self, views: list[Frame]) -> None:
+        """Fresh words on waiting jobs; a job that has moved on since keeps its newer view."""
+        for view in views:
+            if self.jobs.get(view["id"], view)["phase"] == "queued":
+                self.jobs[view["id"]] = view
+
+    def snapshot(self) -> str:
+        shown = {"seq": self.seq, "type": "snapshot", "jobs": list(self.jobs.values()), "gpus": self.gpus}
+        return json.dumps(shown | {"connected": self.connected})
+
+
+class Tab:
+    """What one browser tab has yet to be sent."""
+
+    def __init__(self, send: Callable[[str], Awaitable[None]], picture: Picture) -> None:
+        self._send = send
+        self._picture = picture
+        self._in_order: deque[str] = deque()
+        self._newest: dict[str, str] = {}
+        self._more = asyncio.Event()
+
+    def put(self, kind: str, text: str) -> None:
+        if kind in ("gpus", "queue"):
+            self._newest[kind] = text
+        elif len(self._in_order) < MOST_PENDING:
+            self._in_order.append(text)
+        else:
+            self.start_over()
+        self._more.set()
+
+    def start_over(self) -> None:
+        """Forget what is pending; a snapshot says it all."""
+        self._newest.clear()
+        self._in_order.clear()
+        self._in_order.append(self._picture.snapshot())
+        self._more.set()
+
+    async def run(self) -> None:
+        """Send until the tab is gone, each frame when the one before has left."""
+        with suppress(WebSocketClosedError):
+            while True:
+                await self._more.wait()
+                self._more.clear()
+                while text := self._next():
+                    await self._send(text)
+
+    def _next(self) -> str | None:
+        if self._in_order:
+            return self._in_order.popleft()
+        kind = next(iter(self._newest), None)
+        return None if kind is None else self._newest.pop(kind)
+
+
+class Feed:
+    """Reads the host's events while any tab is open, and hands them to all of them."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._picture = Picture()
+        self._tabs: set[Tab] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._queue_is_old = asyncio.Event()
+
+    def join(self, send: Callable[[str], Awaitable[None]]) -> Tab:
+        if not self._tabs:
+            self._begin()
+        tab = Tab(send, self._picture)
+        self._tabs.add(tab)
+        if self._picture.seq is not None:
+            tab.start_over()
+        return tab
+
+    def leave(self, tab: Tab) -> None:
+        self._tabs.discard(tab)
+        if not self._tabs:
+            self.stop()
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+    def _begin(self) -> None:
+        self._picture = Picture()
+        self._queue_is_old = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._refresh_queue())]
+
+    async def _read(self) -> None:
+        """Follow the host, whoever it is, for as long as somebody looks."""
+        tries = 0
+        while True:
+            try:
+                async for line in self._lines():
+                    tries = 0
+                    self._pass_on(line)
+            except HostLost as error:
+                if self._picture.connected or not tries:
+                    log.info("jupyter-gpusched: the host is lost (%s)", error)
+                self._say_connected(False)
+            await asyncio.sleep(_PAUSES_S[tries] if tries < len(_PAUSES_S) else _LONGEST_PAUSE_S)
+            tries += 1
+
+    async def _lines(self) -> Any:
+        """The lines of one connection; ends by itself after a long silence, which is no loss."""
+        after = "" if self._picture.seq is None else f"?after={self._picture.seq}"
+        async with answer(self._state, f"events{after}") as body:
+            self._say_connected(True)
+            while True:
+                try:
+                    line = await asyncio.wait_for(body.readline(), _SILENCE_S)
+                except asyncio.TimeoutError:
+                    return
+                if not line.endswith(b"\n"):
+                    raise HostLost("it closed the stream of events")
+                yield line
+
+    def _pass_on(self, line: bytes) -> None:
+        frame = json.loads(line)
+        self._picture.take(frame)
+        self._queue_is_old.set()
+        if frame["type"] == "snapshot":
+            for tab in self._tabs:
+                tab.start_over()
+        else:
+            self._send_all(frame["type"], line.decode().rstrip("\n"))
+
+    def _say_connected(self, connected: bool) -> None:
+        if connected != self._picture.connected or self._picture.seq is None:
+            self._picture.connected = connected
+            self._send_all("status", json.dumps({"type": "status", "connected": connected}))
+
+    def _send_all(self, kind: str, text: str) -> None:
+        for tab in self._tabs:
+            tab.put(kind, text)
+
+    async def _refresh_queue(self) -> None:
+        """What waiting jobs wait for changes without an event of their own: ask, at most once a second."""
+        shown: list[Frame] = []
+        while True:
+            await self._queue_is_old.wait()
+            self._queue_is_old.clear()
+            if self._picture.queued():
+                with suppress(HostLost, ValueError):
+                    queued = await self._queued()
+                    self._picture.take_queue(queued)
+                    if queued != shown:
+                        shown = queued
+                        self._send_all("queue", json.dumps({"type": "queue", "jobs": queued}))
+            await asyncio.sleep(_QUEUE_EVERY_S)
+
+    async def _queued(self) -> list[Frame]:
+        async with answer(self._state, f"jobs?phase=queued&limit={QUEUED_ASKED}") as body:
+            return list(json.loads(await body.read())["items"])
+
+
+class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """``stream``: one per browser tab, for whoever may use this server."""
+
+    auth_resource = "gpusched"
+
+    def initialize(self, feed: Feed) -> None:
+        self._feed = feed
+        self._tab: Tab | None = None
+
+    @ws_authenticated
+    @authorized
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        refuse_others(self)
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
+        self._tab = self._feed.join(self._write)
+        self._sending = asyncio.create_task(self._tab.run())
+
+    async def _write(self, text: str) -> None:
+        await self.write_message(text)
+
+    def on_message(self, message: str | bytes) -> None:
+        """A tab has nothing to say here."""
+
+    def on_close(self) -> None:
+        if self._tab is not None:
+            self._sending.cancel()
+            self._feed.leave(self._tab)
+        super().on_close()

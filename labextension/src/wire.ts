@@ -1,0 +1,126 @@
+// Generated from jupyter_gpusched/wire.py by labextension/generate_wire.py; edit that, not this.
+
+export const PREFIX = "/gpusched/api/v1";
+
+export interface AttemptView {
+  number: number;
+  outcome: string | null;
+  reason: string | null;
+  message: string | null;
+  gpus: GpuRef[];
+  started_at: number | null;
+  ended_at: number | null;
+  exit_code: number | null;
+  signal: number | null;
+  peak_vram_mib: number | null;
+}
+
+export interface ErrorBody {
+  error: ErrorDetail;
+}
+
+export interface ErrorDetail {
+  code: string;
+  message: string;
+  field: string | null;
+  hint: string | null;
+}
+
+export interface GpuRef {
+  uuid: string;
+  index: number;
+  name: string;
+}
+
+export interface GpuView {
+  uuid: string;
+  index: number;
+  name: string;
+  parent_uuid: string | null;
+  total_mib: number;
+  reserved_mib: number;
+  used_mib: number | null;
+  free_mib: number | null;
+  promised_mib: number;
+  foreign_mib: number | null;
+  available_mib: number | null;
+  utilization_pct: number | null;
+  temperature_c: number | null;
+  power_w: number | null;
+  compute_mode: string | null;
+  health: HealthOfGpu;
+  simulated: boolean;
+  sampled_at: number;
+  holders: Holder[];
+}
+
+export interface Health {
+  status: string;
+  version: string;
+  api: number;
+  instance: string;
+  pid: number;
+  state_dir: string;
+  simulated: string | null;
+  causes: string[];
+  cpus: number;
+  memory_mib: number;
+  kind: string;
+  epoch: number;
+  socket: string;
+  gpu_cause: string | null;
+}
+
+export interface HealthOfGpu {
+  status: string;
+  cause: string | null;
+  since: number | null;
+}
+
+export interface Holder {
+  kind: string;
+  state: string | null;
+  job_id: string | null;
+  user: string | null;
+  pid: number | null;
+  vram_mib: number | null;
+  estimated: boolean;
+  promised_mib: number | null;
+  since: number | null;
+  notebook: string | null;
+}
+
+export interface JobView {
+  id: string;
+  kind: string;
+  name: string;
+  user: string;
+  phase: string;
+  reason: string | null;
+  message: string | null;
+  waiting: string | null;
+  position: number | null;
+  estimated_start: number | null;
+  vram_mib: number | null;
+  gpus_requested: number;
+  gpus: GpuRef[];
+  cpus: number | null;
+  memory_mib: number | null;
+  priority: string;
+  submitted_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  exit_code: number | null;
+  signal: number | null;
+  used_vram_mib: number | null;
+  peak_vram_mib: number | null;
+  peak_rss_mib: number | null;
+  progress: Record<string, unknown> | null;
+  advice: string | null;
+  attempts: AttemptView[];
+  notebook: string | null;
+  parent_id: string | null;
+  array_id: string | null;
+  tags: string[];
+  simulated: boolean;
+}

@@ -1,0 +1,147 @@
+"""The files of an attempt: who wins the claim, and what a host makes of what it finds."""
+
+import json
+import multiprocessing
+import os
+
+import pytest
+
+from jupyter_gpusched.launch import attempt as files
+from jupyter_gpusched.runner.records import take_claim
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = tmp_path / "attempt-1"
+    place.mkdir()
+    return place
+
+
+def contend(folder, rounds, who, gate, results):
+    won = []
+    for number in range(1, rounds + 1):
+        os.makedirs(folder / f"attempt-{number}", exist_ok=True)
+        gate.wait()
+        if who == "host":
+            taken = files.claim_void(folder, number, at=0.0, why="cancelled")
+        else:
+            taken = take_claim(str(folder / f"attempt-{number}"), {"by": "supervisor", "pid": os.getpid()})
+        record = files.read_claim(folder, number)
+        assert record is not None  # complete for whoever lost
+        won.append((taken, record["by"]))
+    results.put((who, won))
+
+
+def test_a_claim_has_exactly_one_winner_however_close_the_race(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    gate, results, rounds = context.Barrier(3), context.Queue(), 300
+    contenders = ["host", "supervisor", "supervisor"]
+    processes = [context.Process(target=contend, args=(tmp_path, rounds, who, gate, results)) for who in contenders]
+    try:
+        for process in processes:
+            process.start()
+        found = [results.get(timeout=60) for _ in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    for outcome in zip(*(won for _, won in found), strict=True):
+        assert sum(taken for taken, _ in outcome) == 1
+        assert len({by for _, by in outcome}) == 1
+
+
+def test_a_void_claim_says_who_and_why(tmp_path):
+    assert files.claim_void(tmp_path / "job", 2, at=5.0, why="cancelled")
+    assert not files.claim_void(tmp_path / "job", 2, at=6.0, why="again")
+    record = files.read_claim(tmp_path / "job", 2)
+    assert (record["by"], record["void"], record["why"], record["at"]) == ("host", True, "cancelled", 5.0)
+
+
+def test_the_first_reason_for_a_stop_stands(tmp_path, place):
+    files.write_stop(tmp_path, 1, "timeout", 30.0)
+    files.write_stop(tmp_path, 1, "cancelled", 0.0)
+    assert (place / "stop").read_text() == "timeout\ngrace 30.0\n"
+
+
+@pytest.mark.parametrize("trick", ["link", "folder", "fifo", "linked attempt", "nothing"])
+def test_only_regular_files_are_read_and_no_link_is_followed(tmp_path, place, trick):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "log").write_text("secret")
+    if trick == "link":
+        (place / "log").symlink_to(secret / "log")
+    elif trick == "folder":
+        (place / "log").mkdir()
+    elif trick == "fifo":
+        os.mkfifo(place / "log")
+    elif trick == "linked attempt":
+        place.rmdir()
+        place.symlink_to(secret)
+    assert files.read_log(tmp_path, 1, 0, 100) == b""
+    assert files.log_size(tmp_path, 1) == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "\x00"])
+def test_a_record_that_is_none_counts_as_missing(tmp_path, place, text):
+    (place / "exit.json").write_text(text)
+    assert files.read_exit(tmp_path, 1) is None
+
+
+def test_a_log_is_read_by_offset_and_limit(tmp_path, place):
+    (place / "log").write_bytes(b"0123456789")
+    assert files.read_log(tmp_path, 1, 3, 4) == b"3456"
+    assert files.read_log(tmp_path, 1, 10, 4) == b""
+    assert files.log_tail(tmp_path, 1, 4) == b"6789"
+
+
+def test_the_log_of_a_command_is_one_stream_whose_cursor_is_a_place_in_it(tmp_path, place):
+    whole = "é中x".encode()
+    (place / "log").write_bytes(whole[:4])
+    items, cursor = files.outputs(tmp_path, 1, 0, final=False)
+    assert (items, cursor) == ([{"output_type": "stream", "name": "stdout", "text": "é"}], 2)
+    (place / "log").write_bytes(whole)
+    items, cursor = files.outputs(tmp_path, 1, cursor, final=True)
+    assert (items[0]["text"], cursor) == ("中x", len(whole))
+    assert files.outputs(tmp_path, 1, cursor, final=True) == ([], len(whole))
+
+
+def journal(place, *lines, torn=b""):
+    (place / "outputs.jsonl").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines) + torn)
+
+
+def stream(text, log_end, name="stdout"):
+    return {"output_type": "stream", "name": name, "text": text, "log_end": log_end}
+
+
+def test_the_outputs_of_a_cell_are_its_journal_from_a_cursor_on(tmp_path, place):
+    journal(place, stream("a", 1), {"output_type": "clear_output", "wait": False, "log_end": 1}, torn=b'{"output')
+    items, cursor = files.outputs(tmp_path, 1, 1, final=False)
+    assert (items, cursor) == ([{"output_type": "clear_output", "wait": False}], 2)
+    assert files.outputs(tmp_path, 1, 2, final=False) == ([], 2)
+
+
+def test_what_the_journal_missed_comes_once_the_attempt_is_final(tmp_path, place):
+    (place / "log").write_bytes(b"abc")
+    journal(place, stream("a", 1), torn=b'{"outp')
+    items, cursor = files.outputs(tmp_path, 1, 0, final=True)
+    assert [item["text"] for item in items] == ["a", "bc"]
+    assert files.outputs(tmp_path, 1, cursor, final=True) == ([], cursor)
+
+
+def test_a_final_cell_without_a_gap_gets_no_further_item(tmp_path, place):
+    (place / "log").write_bytes(b"a")
+    journal(place, stream("a", 1))
+    assert len(files.outputs(tmp_path, 1, 0, final=True)[0]) == 1
+
+
+def test_a_long_gap_is_shown_by_its_end(tmp_path, place):
+    (place / "log").write_bytes(b"x" * 100_000 + b"\n" + b"y\n" * 1000)
+    journal(place)
+    text = files.outputs(tmp_path, 1, 0, final=True)[0][0]["text"]
+    assert "bytes are left out here" in text
+    assert text.endswith("y\ny\n")
+    assert len(text) < files.TAIL_BYTES + 100
+
+
+def test_an_attempt_without_files_has_no_outputs(tmp_path):
+    assert files.outputs(tmp_path, 1, 0, final=True) == ([], 0)
