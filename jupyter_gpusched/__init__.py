@@ -11,11 +11,11 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
+
 if TYPE_CHECKING:
     from .jobs import Job, JobFailed, gpus, job, jobs, submit
     from .not_built import Executor, GpuMonitor, JobQueue, map  # noqa: A004
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "BadRequest": ".core.model",
@@ -35,7 +35,19 @@ _HOMES = {
     "submit": ".jobs",
 }
 
-__all__ = ["Executor", "GpuMonitor", "Job", "JobFailed", "JobQueue", "gpus", "job", "jobs", "map", "submit"]
+__all__ = [
+    "Executor",
+    "GpuMonitor",
+    "Job",
+    "JobFailed",
+    "JobQueue",
+    "__version__",
+    "gpus",
+    "job",
+    "jobs",
+    "map",
+    "submit",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -247,9 +247,7 @@ class EventsHandler(Handler):
                 after = engine.last_seq
                 jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
                 views = self.views()
-                await self._send(
-                    {"seq": after, "type": "snapshot", "jobs": views.jobs(jobs), "gpus": views.gpus()}
-                )
+                await self._send({"seq": after, "type": "snapshot", "jobs": views.jobs(jobs), "gpus": views.gpus()})
             await self._follow(int(after))
 
     async def _follow(self, after: int) -> None:

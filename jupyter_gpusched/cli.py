@@ -112,7 +112,7 @@ def _command(
 
 
 def _version() -> str:
-    from . import __version__
+    from ._version import __version__
 
     return f"jupyter-gpusched {__version__}"
 

@@ -45,7 +45,18 @@ from .core.model import (
 )
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
-from .ports import ActiveGrant, Clock, Fenced, GpuProvider, Launcher, LaunchOrder, Recorded, Report, Store, StoreUnavailable
+from .ports import (
+    ActiveGrant,
+    Clock,
+    Fenced,
+    GpuProvider,
+    Launcher,
+    LaunchOrder,
+    Recorded,
+    Report,
+    Store,
+    StoreUnavailable,
+)
 
 log = logging.getLogger(__name__)
 

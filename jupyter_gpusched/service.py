@@ -21,7 +21,7 @@ from traitlets import Float, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
-from . import __version__
+from ._version import __version__
 from .admission import Admission
 from .api import routes
 from .core.model import Settings

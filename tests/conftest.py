@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from waiting import DEADLINE_S, wait_for
 
 from jupyter_gpusched.client import Client

@@ -35,6 +35,7 @@ from .socket import Feed, StreamHandler
 
 log = logging.getLogger(__name__)
 
+
 class _HostResolver(Resolver):
     """Every name is the host's socket, wherever it is now: a takeover needs no restart of the server."""
 

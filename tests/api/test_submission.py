@@ -140,7 +140,7 @@ def test_a_client_that_asks_for_another_simulation_is_refused_naming_both(host, 
 
 
 def test_arguments_reach_the_process_as_they_were_given(client, command):
-    argv = ["My File.txt", "Mc'L \"x\"", "$HOME", "*", "", "é 中"]
+    argv = ["My File.txt", 'Mc\'L "x"', "$HOME", "*", "", "é 中"]
     job_id = client.submit(command(sys.executable, "-c", "import sys;print(sys.argv[1:])", *argv))
     client.wait(job_id)
     assert client.log(job_id).decode().strip() == str(argv)

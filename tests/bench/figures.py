@@ -66,10 +66,13 @@ def yardsticks(home: Path, rounds: int) -> None:
             os.fsync(file.fileno())
 
     show("yardstick: one fsync", [timed(fsync) for _ in range(rounds)])
-    for name, argv in (("/bin/true", ["/bin/true"]), ("python -I -S -c pass", [sys.executable, "-I", "-S", "-c", "pass"])):
+    starts = {
+        "/bin/true": ["/bin/true"],
+        "python -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],
+        "python with IPython imported": [sys.executable, "-c", "import IPython.core.interactiveshell"],
+    }
+    for name, argv in starts.items():
         show(f"yardstick: {name}", [timed(lambda argv=argv: subprocess.run(argv, check=True)) for _ in range(rounds)])
-    ipython = [sys.executable, "-c", "import IPython.core.interactiveshell"]
-    show("yardstick: python with IPython imported", [timed(lambda: subprocess.run(ipython, check=True)) for _ in range(rounds)])
 
 
 def command(home: Path, *argv: str, **more: Any) -> dict[str, Any]:

@@ -39,6 +39,11 @@ def text(cell: Any) -> str:
     return "".join(parts)
 
 
+def _kind(output: Any) -> str:
+    rich = (mime for mime in ("image/png", "text/html") if mime in output.get("data", {}))
+    return next(rich, output.get("name", output.output_type))
+
+
 def error(cell: Any) -> Any:
     return next(output for output in cell.outputs if output.output_type == "error")
 
@@ -47,7 +52,8 @@ def test_a_cell_becomes_a_job_and_comes_back_with_its_output_and_results(tmp_pat
     notebook = run(
         tmp_path,
         "factor = 6\ndef times(x):\n    return x * factor",
-        "%%gpujob --vram 4G --out answer\nimport os\nanswer = times(7)\nprint('card', os.environ['CUDA_VISIBLE_DEVICES'])",
+        "%%gpujob --vram 4G --out answer\n"
+        "import os\nanswer = times(7)\nprint('card', os.environ['CUDA_VISIBLE_DEVICES'])",
         "job = _\njob.wait().status",
         "job.result()",
         "print(job.logs())",
@@ -97,8 +103,7 @@ def test_folder_and_environment_are_those_at_submission(tmp_path):
     (tmp_path / "data" / "x.csv").write_text("content")
     notebook = run(
         tmp_path / "nb",
-        "blocker = get_ipython().run_line_magic('gpujob', '--gpus 2 --quiet ! while [ ! -e ../gate ]; do sleep 0.05; done')"
-        " or _",
+        "%gpujob --gpus 2 --quiet ! while [ ! -e ../gate ]; do sleep 0.05; done",
         "%cd ../data",
         "%env STAGE=one",
         "%%gpujob --gpus 2\nimport os; print(os.getcwd(), os.environ['STAGE'], open('x.csv').read())",
