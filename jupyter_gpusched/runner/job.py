@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import json
+import linecache
 import sys
 import types
 from typing import Any, NoReturn
@@ -58,6 +59,7 @@ def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, 
     source = str(cell["source"])
     plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
     worker.main_file(attempt_folder, here, payload=payload, source=plain)
+    show_source(main.__file__, plain)
     if "%autoreload" in source and "load_ext autoreload" not in source:  # loaded by an earlier cell of the notebook
         shell.run_line_magic("load_ext", "autoreload")
     result = shell.run_cell(source, store_history=True)
@@ -65,6 +67,12 @@ def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, 
     if (code := exit_code(result)) == 0:
         save_results(cell["outputs"], f"{folder}/results", main.__dict__)
     return code
+
+
+def show_source(path: str, source: str) -> None:
+    """Let ``inspect.getsource`` find the cell's classes, which it looks for in the file of ``__main__``."""
+    lines = source.splitlines(keepends=True)
+    linecache.cache[path] = (len(source), None, lines, path)  # without a time: never compared with the file
 
 
 def exit_code(result: Any) -> int:
