@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from http import HTTPStatus
@@ -160,6 +161,7 @@ def test_only_the_servers_token_opens_the_door_under_an_escaped_base_url(server,
     runtime = Path(os.environ["JUPYTER_RUNTIME_DIR"])
     record = json.loads(wait_for(lambda: "".join(f.read_text() for f in runtime.glob("jpserver-*.json")), "no server"))
     assert "/user/u%40x.org/" in record["url"]
+    wait_for(lambda: _listens(record["port"]), "the server does not listen")
     request = Request(
         record["url"] + "gpusched/api/v1/jobs",
         data=b'{"argv": ["true"], "vram": "1G"}',
@@ -168,6 +170,11 @@ def test_only_the_servers_token_opens_the_door_under_an_escaped_base_url(server,
     )
     assert _status(request) == status
     assert len(Client.connect().jobs()) == (status == HTTPStatus.CREATED)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _status(request: Request) -> int:
