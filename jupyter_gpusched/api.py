@@ -19,6 +19,7 @@ from . import wire
 from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
 from .core.quantities import parse_seconds
 from .desk import Desk, Handler
+from .engine import Engine
 from .launch import attempt as files
 from .places import API
 from .ports import Recorded
@@ -34,7 +35,7 @@ class HealthHandler(Handler):
 
     def get(self) -> None:
         desk, record = self.desk, self.desk.record
-        causes = [cause for cause in (desk.engine.store_cause,) if cause]
+        causes = _causes(desk.engine)
         self.answer(
             wire.Health(
                 status="degraded" if causes else "ok",
@@ -307,6 +308,14 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/spec", SpecHandler),
     ("events", EventsHandler),
 ]
+
+
+def _causes(engine: Engine) -> list[str]:
+    """What is wrong, one sentence each; a card that fails with all others is not named again."""
+    fault = engine.gpus.fault
+    told = [cause for cause in (engine.store_cause, fault) if cause]
+    ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
+    return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 
 
 def _say_nothing(handler: Any) -> None:

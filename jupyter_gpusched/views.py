@@ -112,13 +112,13 @@ def _foreign(gpu: Gpu) -> list[wire.Holder]:
             kind="foreign",
             state=None,
             job_id=None,
-            user=user,
-            pid=pid,
-            vram_mib=mib,
-            estimated=mib is None,
+            user=process.user,
+            pid=process.pid,
+            vram_mib=process.vram,
+            estimated=process.vram is None,
             promised_mib=None,
-            since=None,
+            since=process.since,
             notebook=None,
         )
-        for pid, mib, user in gpu.foreign
+        for process in gpu.foreign
     ]

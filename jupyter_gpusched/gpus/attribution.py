@@ -151,9 +151,7 @@ def _foreign(listed: Iterable[Process], grants: Sequence[ActiveGrant], past: Pas
     )
 
 
-def _traces(
-    living: Mapping[Key, list[Process]], grants: Iterable[ActiveGrant], past: Past
-) -> dict[Key, Trace]:
+def _traces(living: Mapping[Key, list[Process]], grants: Iterable[ActiveGrant], past: Past) -> dict[Key, Trace]:
     """Where a living attempt is not listed any more its last trace stays: its processes may just have ended."""
     traces = {key: past.traces[key] for key in map(_key, grants) if key in past.traces}
     for key, mine in living.items():

@@ -61,9 +61,7 @@ def _bindings() -> Any:
 def _names() -> dict[Any, str]:
     """Names of NVML's error codes, from the bindings themselves."""
     prefix = "NVML_ERROR_"
-    return {
-        code: name.removeprefix(prefix) for name, code in vars(_bindings()).items() if name.startswith(prefix)
-    }
+    return {code: name.removeprefix(prefix) for name, code in vars(_bindings()).items() if name.startswith(prefix)}
 
 
 def trouble_of(error: BaseException) -> Trouble:
@@ -262,17 +260,20 @@ class Card:
 
     def _instance_readings(self, parent: Device) -> list[dict[str, Any]]:
         """Instances come and go while the card stays; one that goes while it is read is left out."""
-        found, readings = {}, []
-        for handle in parent.instances():
-            try:
-                instance = self._instance(handle, parent)
-                readings.append(instance.reading())
-                found[instance.uuid] = instance
-            except DriverError as error:
-                if error.trouble.name in _FATAL:
-                    raise
+        found: dict[str, Device] = {}
+        readings = [self._instance_reading(handle, parent, found) for handle in parent.instances()]
         self._instances = found
-        return readings
+        return [reading for reading in readings if reading is not None]
+
+    def _instance_reading(self, handle: Any, parent: Device, found: dict[str, Device]) -> dict[str, Any] | None:
+        try:
+            instance = self._instance(handle, parent)
+            found[instance.uuid] = instance
+            return instance.reading()
+        except DriverError as error:
+            if error.trouble.name in _FATAL:
+                raise
+            return None
 
     def _instance(self, handle: Any, parent: Device) -> Device:
         known = self._instances.get(_text(call("nvmlDeviceGetUUID", handle)))

@@ -47,9 +47,7 @@ def _well(before: Health, now: float, watch_s: float) -> Health:
     return _as(before, "quarantined", WATCHED.format(seconds=watch_s), now, lost=True, well_since=well_since)
 
 
-def _as(
-    before: Health, status: str, cause: str, now: float, *, lost: bool, well_since: float | None = None
-) -> Health:
+def _as(before: Health, status: str, cause: str, now: float, *, lost: bool, well_since: float | None = None) -> Health:
     """The time stays as long as the status does; the cause is always the latest."""
     since = before.since if before.status == status else now
     return Health(status, cause, since, lost, well_since)

@@ -8,6 +8,7 @@ from jupyter_gpusched.core.messages import (
     CancelRequested,
     Claimed,
     Exited,
+    GpuLost,
     Launch,
     LaunchFailed,
     MainEnded,
@@ -70,12 +71,13 @@ def events(the_job):
         LaunchFailed(the_job.id, number, "launch_failed", "no such file"),
         Voided(the_job.id, number),
         Vanished(the_job.id, number, "the machine was restarted"),
+        GpuLost(the_job.id, number, "GPU 0, the card fell off the bus"),
         CancelRequested(the_job.id, "bob"),
     ]
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("at", range(11))
+@pytest.mark.parametrize("at", range(12))
 def test_every_pair_of_phase_and_event_does_what_the_table_says(phase, at):
     before = in_phase(phase)
     event = events(before)[at]
