@@ -15,7 +15,8 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .jobs import Job, JobFailed, gpus, job, jobs, submit
-    from .not_built import Executor, GpuMonitor, JobQueue, map  # noqa: A004
+    from .not_built import Executor, map  # noqa: A004
+    from .widgets import GpuMonitor, JobQueue
 
 _HOMES = {
     "BadRequest": ".core.model",
@@ -24,10 +25,10 @@ _HOMES = {
     "NotAvailable": ".core.model",
     "UnknownJob": ".core.model",
     "Executor": ".not_built",
-    "GpuMonitor": ".not_built",
+    "GpuMonitor": ".widgets",
     "Job": ".jobs",
     "JobFailed": ".jobs",
-    "JobQueue": ".not_built",
+    "JobQueue": ".widgets",
     "gpus": ".jobs",
     "job": ".jobs",
     "jobs": ".jobs",
@@ -72,6 +73,11 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .hosts.server_extension import GpuSchedExtension
 
     return [{"module": "jupyter_gpusched", "app": GpuSchedExtension}]
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """What ``jupyter-builder develop`` links while one works on the front end."""
+    return [{"src": "labextension", "dest": "jupyter-gpusched"}]
 
 
 class _Package(types.ModuleType):

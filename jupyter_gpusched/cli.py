@@ -53,6 +53,9 @@ def _complain(error: GpuSchedError) -> None:
 def _run(words: list[str]) -> int:
     if words[:1] == ["submit"]:  # its own options end where the job's own words begin
         return _submit(words[1:])
+    if not words:
+        _parser().print_help(sys.stderr)
+        return REFUSED
     asked = _parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = asked.run
     return command(asked)
@@ -163,10 +166,22 @@ def _submit(words: list[str]) -> int:
     if asked.own["help"]:
         print(parser.format_help(), end="")
         return DONE
+    _note_options_of_the_job(asked.rest, parser.long_options())
     spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
     client = _client(start=True)
     job_id = client.submit(spec)
     return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
+
+
+def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
+    """What follows the script is the script's, also where it looks like an option of ours: better said now."""
+    if words[:1] != ["--"] and (taken := [word for word in words if word.partition("=")[0] in ours]):
+        name = words[0]
+        print(
+            f"jupyter gpusched: {' '.join(taken)} goes to {name}, since it stands after it; "
+            f"options of the job stand before {name}",
+            file=sys.stderr,
+        )
 
 
 def _what_runs(shell: str | None, words: list[str]) -> dict[str, Any]:
@@ -196,9 +211,10 @@ def _submitted(client: Client, job_id: str, *, wait: bool, as_json: bool) -> int
         print(job_id, flush=True)
     if view is None or view["phase"] == "succeeded":
         return DONE
-    from .describe import ending
+    from .describe import ENDED, ending
 
-    print(f"jupyter gpusched: job {job_id} is {view['phase']}: {ending(view) or 'no more is known'}", file=sys.stderr)
+    how = f"{ENDED.get(view['phase'], view['phase'])}: {ending(view) or 'no more is known'}"
+    print(f"jupyter gpusched: job {job_id} {how}\n  Its output: jupyter gpusched logs {job_id}", file=sys.stderr)
     return FAILED
 
 
@@ -242,7 +258,9 @@ def _show(asked: argparse.Namespace) -> int:
 
 def _logs(asked: argparse.Namespace) -> int:
     client = _client()
-    client.job(asked.id)
+    view = client.job(asked.id)
+    if view["phase"] == "queued":
+        print(f"jupyter gpusched: job {asked.id} is queued: {view['waiting'] or 'it has not started'}", file=sys.stderr)
     if asked.follow:
         for chunk in client.follow(asked.id):
             sys.stdout.buffer.write(chunk)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import pickle
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import card, describe, not_built, request
@@ -21,6 +21,7 @@ from .terminal import render
 
 if TYPE_CHECKING:
     from .client import Client
+    from .widgets import JobWidget
 
 _TAIL_LINES = 10
 _TAIL_BYTES = 8192
@@ -34,8 +35,9 @@ class JobFailed(GpuSchedError):
 
     def __init__(self, view: describe.View, tail: str = "") -> None:
         how = describe.ending(view)
-        message = f"Job {view['id']} ({describe.one_line(view['name'])}) is {view['phase']}" + (
-            f": {how}" if how else ""
+        message = (
+            f"Job {view['id']} ({describe.one_line(view['name'])}) {describe.ENDED.get(view['phase'], 'is ' + view['phase'])}"
+            + (f": {how}" if how else "")
         )
         log = "\nThe end of its log:\n" + "\n".join(f"  {line}" for line in tail.splitlines()) if tail else ""
         super().__init__(message + log, hint=f"%gpulogs {view['id']} shows its whole log.")
@@ -100,7 +102,7 @@ class Job:
 
     def show(self) -> None:
         """Display the job's outputs: text, tables, plots and errors, in their order."""
-        rest = f'gs.job("{self._id}").logs() has all of the text'
+        rest = f'jupyter_gpusched.job("{self._id}").logs() has all of the text'
         for output in bounded(fold(self._output_lines()), how_to_get_the_rest=rest):
             _display(output)
 
@@ -156,13 +158,26 @@ class Job:
     def __reduce__(self) -> tuple[type[Job], tuple[str]]:
         return Job, (self._id,)
 
+    def widget(self) -> JobWidget:
+        """A live view of the job for front ends that know ipywidgets. JupyterLab's own card needs none."""
+        from .widgets import JobWidget
+
+        return JobWidget(lambda: self.view, lambda: _log_tail(self._host, self._id))
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:
-            return card.job_bundle(self.view)
+            live = self.widget().mime() if _needs_widgets(os.environ) else {}
+            return card.job_bundle(self.view) | live
         except GpuSchedError:
             if self._last is None:
                 return {"text/plain": repr(self)}
             return card.job_bundle(self._last, stale=True)
+
+
+def _needs_widgets(environ: Mapping[str, str]) -> bool:
+    """Whether this kernel's front end draws widgets but not our job card: VS Code and Colab."""
+    in_vs_code = any(name in environ for name in ("VSCODE_PID", "VSCODE_CWD", "VSCODE_IPC_HOOK_CLI"))
+    return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules
 
 
 class QuietJob(Job):

@@ -284,7 +284,7 @@ def _wait_and_show(queued: Job) -> None:
 def _show_log(job_id: str) -> None:
     """The log as it stands, as a terminal shows it in the end; the newest part if it is long."""
     text = render(host().log(job_id).decode("utf-8", "replace"))
-    rest = f'gs.job("{job_id}").logs() has all of it'
+    rest = f'jupyter_gpusched.job("{job_id}").logs() has all of it'
     for output in bounded([{"output_type": "stream", "name": "stdout", "text": text}], how_to_get_the_rest=rest):
         (sys.stderr if output["name"] == "stderr" else sys.stdout).write(output["text"])
 
@@ -296,4 +296,4 @@ def _start_over(text: str, job_id: str) -> str:
     clear_output(wait=True)  # type: ignore[no-untyped-call, unused-ignore]
     tail = text[-_SHOWN_BYTES:]
     from_a_line_start = tail if len(tail) == len(text) else tail.partition("\n")[2] or tail
-    return f'[earlier output left out here; gs.job("{job_id}").logs() has all of it]\n{from_a_line_start}'
+    return f'[earlier output left out here; jupyter_gpusched.job("{job_id}").logs() has all of it]\n{from_a_line_start}'

@@ -27,17 +27,3 @@ class Executor:
 
     def __init__(self, *args: Any, **spec: Any) -> None:  # noqa: ARG002 - refused whatever is asked
         refuse("gs.Executor")
-
-
-class GpuMonitor:
-    """Not available yet: a live view of the cards. ``%gpus`` shows them once."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - refused whatever is asked
-        refuse("gs.GpuMonitor")
-
-
-class JobQueue:
-    """Not available yet: a live view of the queue. ``%gpujobs`` shows it once."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - refused whatever is asked
-        refuse("gs.JobQueue")

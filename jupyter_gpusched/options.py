@@ -61,10 +61,13 @@ class OptionParser(argparse.ArgumentParser):
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser every option of a job; all default to "not given"."""
+    from .wire import NOT_BUILT
+
     group = parser.add_argument_group("what the job asks for")
 
     def option(name: str, field: str, help: str, **more: Any) -> None:  # noqa: A002 - argparse's own word
-        group.add_argument(name, dest=field, default=argparse.SUPPRESS, help=help, **more)
+        shown = argparse.SUPPRESS if field in NOT_BUILT else help  # it is known, and refused with the reason
+        group.add_argument(name, dest=field, default=argparse.SUPPRESS, help=shown, **more)
 
     option("--name", "name", "a name to find it by", metavar="TEXT")
     option("--vram", "vram", "memory on each GPU: 4G, 512M; without it the job gets whole GPUs", metavar="AMOUNT")

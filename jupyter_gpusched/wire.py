@@ -14,6 +14,9 @@ from .core.model import Grant, Job, Kind, Phase, Priority, Work
 
 PREFIX = "/gpusched/api/v1"
 
+GIVES_WAY = "simulation_gives_way"
+"""Code of the refusal by an idle daemon that ends because the client asks for other simulated cards."""
+
 LARGEST_PAYLOAD = 256 * 2**20
 """Bytes of pickled values that may travel with a job."""
 

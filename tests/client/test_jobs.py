@@ -79,8 +79,6 @@ def test_a_bad_submission_is_refused_at_once_naming_the_field(fake_host, what, s
         lambda: gs.submit(["true"], after=["abcd1234"]),
         lambda: gs.map(print, [1]),
         gs.Executor,
-        gs.GpuMonitor,
-        gs.JobQueue,
         lambda: gs.job(vram="4G"),
     ],
 )
