@@ -1,4 +1,4 @@
-"""Queue notebook cells, scripts and commands on GPUs by the memory they need.
+"""Queue notebook cells, functions, notebooks, scripts and commands on GPUs by the memory they need.
 
 ``import jupyter_gpusched as gs`` is the Python API, ``%load_ext jupyter_gpusched`` gives the
 magics. Everything is imported when it is first used, so that the command line stays quick.
@@ -12,8 +12,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .executor import Executor
+    from .functions import map  # noqa: A004
     from .jobs import Job, JobFailed, gpus, job, jobs, submit
-    from .not_built import Executor, GpuMonitor, JobQueue, map  # noqa: A004
+    from .not_built import GpuMonitor, JobQueue
 
 __version__ = "0.1.0"
 
@@ -23,7 +25,7 @@ _HOMES = {
     "NeverFits": ".core.model",
     "NotAvailable": ".core.model",
     "UnknownJob": ".core.model",
-    "Executor": ".not_built",
+    "Executor": ".executor",
     "GpuMonitor": ".not_built",
     "Job": ".jobs",
     "JobFailed": ".jobs",
@@ -31,7 +33,7 @@ _HOMES = {
     "gpus": ".jobs",
     "job": ".jobs",
     "jobs": ".jobs",
-    "map": ".not_built",
+    "map": ".functions",
     "submit": ".jobs",
 }
 

@@ -17,18 +17,6 @@ def refuse(what: str) -> NoReturn:
     )
 
 
-def map(*args: Any, **spec: Any) -> NoReturn:  # noqa: A001, ARG001 - the contract's name; refused whatever is asked
-    """Not available yet: one job for each item."""
-    refuse("gs.map")
-
-
-class Executor:
-    """Not available yet: a ``concurrent.futures.Executor`` whose calls are jobs."""
-
-    def __init__(self, *args: Any, **spec: Any) -> None:  # noqa: ARG002 - refused whatever is asked
-        refuse("gs.Executor")
-
-
 class GpuMonitor:
     """Not available yet: a live view of the cards. ``%gpus`` shows them once."""
 
