@@ -41,7 +41,10 @@ class JobFailed(GpuSchedError):
             f": {how}" if how else ""
         )
         log = "\nThe end of its log:\n" + "\n".join(f"  {line}" for line in tail.splitlines()) if tail else ""
-        super().__init__(message + log, hint=f"%gpulogs {view['id']} shows its whole log.")
+        hint = f"%gpulogs {view['id']} shows its whole log."
+        if view["kind"] == "notebook":
+            hint += f'\ngs.job("{view["id"]}").notebook() has its cells with their outputs.'
+        super().__init__(message + log, hint=hint)
         self.view = view
         self.tail = tail
         self.phase: str = view["phase"]

@@ -20,6 +20,7 @@ from typing import Any
 from .wire import LARGEST_PAYLOAD
 
 _FORM = 1
+_NAMELESS = "<dynamic-code>"
 _MOST_LOOKED_AT = 2000
 
 
@@ -48,13 +49,19 @@ class _Counter:
 
 @functools.cache
 def _pickler() -> Any:
-    """cloudpickle's pickler, for which the kernel's ``get_ipython`` means the job's own."""
+    """cloudpickle's pickler, for which the kernel's ``get_ipython`` means the job's own.
+
+    Code keeps the name of its file, which newer cloudpickles leave out: tracebacks need it.
+    """
     import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined, unused-ignore]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, types.MethodType) and obj.__name__ == "get_ipython":
                 return getattr, (sys.modules["IPython"], "get_ipython")  # a kernel's own: IPython is there
+            if isinstance(obj, types.CodeType):
+                make, parts = self.dispatch_table[types.CodeType](obj)
+                return make, tuple(obj.co_filename if part == _NAMELESS else part for part in parts)
             return super().reducer_override(obj)
 
     return Pickler
