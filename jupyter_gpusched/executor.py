@@ -54,7 +54,8 @@ class Executor(StandardExecutor):
         self._spec = spec
         self._lock = threading.RLock()
         self._waiting: dict[str, _Waiting] = {}
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # the latest one
+        self._watching = False
         self._closed = False
 
     def submit(
@@ -85,7 +86,8 @@ class Executor(StandardExecutor):
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     def _ensure_thread(self) -> None:
-        if self._thread is None:
+        if not self._watching:
+            self._watching = True
             self._thread = threading.Thread(target=self._watch, name="gpusched-executor", daemon=True)
             self._thread.start()
 
@@ -106,7 +108,7 @@ class Executor(StandardExecutor):
         with self._lock:
             if self._waiting:
                 return False
-            self._thread = None
+            self._watching = False
             return True
 
     def _take(self, frame: dict[str, Any]) -> None:
@@ -132,7 +134,7 @@ class Executor(StandardExecutor):
 
     def _give_up(self, error: BaseException) -> None:
         with self._lock:
-            left, self._waiting, self._thread = list(self._waiting.values()), {}, None
+            left, self._waiting, self._watching = list(self._waiting.values()), {}, False
         for waiting in left:
             if waiting.begin():
                 waiting.future.set_exception(error)

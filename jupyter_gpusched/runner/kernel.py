@@ -122,6 +122,14 @@ class Kernel:
                         yield await self._client.get_iopub_msg(timeout=_LAST_WORDS_S)
                 raise KernelDied(self._exit_code()) from None
 
+    async def described(self, widgets: dict[str, str]) -> dict[str, dict[str, Any]]:
+        """How the kernel itself shows these widgets now. ``widgets`` holds the ids of their models, by keys of yours."""
+        known = "__import__('ipywidgets').widgets.widget._instances"
+        asked = {key: f"{known}[{model!r}]" for key, model in widgets.items()}
+        request = self._client.execute("", silent=True, user_expressions=asked, allow_stdin=False)
+        answers = (await self.reply(str(request))).get("user_expressions", {})
+        return {key: answer["data"] for key, answer in answers.items() if answer.get("status") == "ok"}
+
     async def reply(self, request: str) -> Message:
         """The answer to ``execute``; empty when the kernel ends without one."""
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from typing import Any
 from . import sheet, values
 from .job import Place
 from .journal import Journal
-from .shown import plain, portable, without_colours
+from .shown import WIDGET_VIEW, plain, portable, without_colours
 
 KEPT = "notebook.ipynb"
 """The notebook as it was submitted, in the job's folder."""
@@ -55,6 +55,7 @@ class Run:
         self._journal = journal
         self._cells: dict[str, sheet.Cell] = {}  # by the id that their messages bear
         self._numbers: dict[int, int] = {id(cell): n for n, cell in enumerate(page.code_cells(), 1)}
+        self._widgets: dict[str, str] = {}  # models of the widgets that the running cell shows, by display id
         self._stopping = False
 
     async def execute(self, kernel: Any, attempt_folder: str, path: str) -> int:
@@ -85,6 +86,8 @@ class Run:
                 break
             reply = await self._one_cell(cell, running)
             self._page.save()
+            if any(wish.get("source") == "ask_exit" for wish in reply.get("payload", ())):
+                return 0
             if reply.get("status") == "error" and "raises-exception" not in sheet.tags(cell):
                 return self._failed(cell, reply)
         return 0
@@ -98,7 +101,18 @@ class Run:
             self._take(message["msg_type"], message["content"], self._cells.get(origin))
             if origin == request and message["msg_type"] == "status" and _is_idle(message):
                 break
-        return dict(await running.reply(request))
+        reply = dict(await running.reply(request))
+        await self._settle_widgets(cell, running)
+        return reply
+
+    async def _settle_widgets(self, cell: sheet.Cell, running: Any) -> None:
+        """There is no front end to keep widgets alive: show in words how those of this cell ended."""
+        shown, self._widgets = self._widgets, {}
+        if not shown or not self._page.language.startswith("python"):
+            return
+        for display, bundle in (await running.described(shown)).items():
+            update = {"output_type": "update_display_data", "data": portable(bundle), "metadata": {}}
+            self._put(cell, {**update, "transient": {"display_id": display}})
 
     def _take(self, kind: str, content: dict[str, Any], cell: sheet.Cell | None) -> None:
         if cell is None:  # the kernel's own start, or a widget
@@ -107,9 +121,15 @@ class Run:
             cell["execution_count"] = content["execution_count"]
         output = _output(kind, content)
         if output is not None:
-            self._journaled(output)
-            self._page.take(cell, output)
-            self._page.save_now_and_then()
+            if (view := content.get("data", {}).get(WIDGET_VIEW)) and kind == "display_data":
+                display = output.setdefault("transient", {}).setdefault("display_id", view["model_id"])
+                self._widgets[display] = view["model_id"]
+            self._put(cell, output)
+
+    def _put(self, cell: sheet.Cell, output: sheet.Output) -> None:
+        self._journaled(output)
+        self._page.take(cell, output)
+        self._page.save_now_and_then()
 
     def _journaled(self, output: sheet.Output) -> None:
         kind = output["output_type"]

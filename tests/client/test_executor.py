@@ -26,8 +26,8 @@ def defined(source, name="f"):
 def gate(tmp_path):
     """A function that runs until the gate is opened."""
     path = tmp_path / "gate"
-    source = f"def f(x=None):\n    import os, time\n    while not os.path.exists({str(path)!r}): time.sleep(0.02)\n    return x"
-    yield path, defined(source)
+    wait = f"    while not os.path.exists({str(path)!r}): time.sleep(0.02)\n"
+    yield path, defined(f"def f(x=None):\n    import os, time\n{wait}    return x")
     path.touch()
 
 
@@ -88,7 +88,7 @@ def test_a_queued_call_can_be_cancelled_and_a_running_one_cannot(gate):
 
 
 def test_a_queued_job_that_somebody_else_cancels_is_a_cancelled_future(gate):
-    path, function = gate
+    _, function = gate
     with gs.Executor(**WHOLE) as executor:
         first, second = executor.submit(function), executor.submit(function)
         wait_for(first.running, "the first job does not run")

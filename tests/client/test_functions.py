@@ -117,7 +117,7 @@ def test_what_cannot_travel_is_refused_by_the_arguments_name(client, args, kwarg
 
 def test_a_function_that_uses_what_cannot_travel_is_refused(client):
     names = defined("import threading\nlock = threading.Lock()\ndef f():\n    with lock: pass")
-    with pytest.raises(BadRequest, match="`f` .*`lock` used by `f` is a _thread.lock"):
+    with pytest.raises(BadRequest, match=r"`f` .*`lock` used by `f` is a _thread.lock"):
         gs.submit(names["f"], vram="1G")
     assert client.jobs() == []
 

@@ -175,5 +175,5 @@ def test_an_ending_of_which_nothing_is_known_says_so():
 
 
 def test_a_failed_notebook_is_told_by_its_cell():
-    tail = "ZeroDivisionError  Traceback (most recent call last)\nZeroDivisionError: x\ngpusched: code cell 3 of 7 failed: x\n"
+    tail = "E  Traceback (most recent call last)\nE: x\ngpusched: code cell 3 of 7 failed: x\n"
     assert told(tail, kind=Kind.NOTEBOOK) == ("exit", "code cell 3 of 7 failed: x")

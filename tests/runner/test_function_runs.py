@@ -20,8 +20,8 @@ def call(cell):
 
 
 def test_what_is_shown_is_in_order(call):
-    source = "def f():\n    from IPython.display import HTML, display\n    print('a')\n    display(HTML('<b>'))\n    print('b')"
-    ended = call(source)
+    shown = "    print('a')\n    display(HTML('<b>'))\n    print('b')"
+    ended = call(f"def f():\n    from IPython.display import HTML, display\n{shown}")
     assert ended.exit.code == 0
     assert ended.kinds() == ["stream", "display_data", "stream"]
 
