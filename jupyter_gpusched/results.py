@@ -110,10 +110,19 @@ class OutputNotebook:
 
 
 def notebook_of(client: Client, job_id: str) -> OutputNotebook:
-    """The output notebook of a notebook job, whatever its phase. Raises ``UnknownJob`` when there is none yet."""
+    """The output notebook of a notebook job, whatever its phase. Raises ``BadRequest`` when there is none yet."""
     spec = client.spec(job_id)
     if spec.get("kind") != "notebook":
         raise BadRequest(f"Job {job_id} is no notebook job.", field="id", hint="job.show() displays its outputs.")
     name = Path(spec["path"]).name
-    text = client.result(job_id, name).decode("utf-8", "replace")
+    try:
+        text = client.result(job_id, name).decode("utf-8", "replace")
+    except GpuSchedError as error:
+        if error.code != "unknown_result":
+            raise
+        raise BadRequest(
+            f"Job {job_id} is {client.job(job_id)['phase']}: it has no output notebook yet.",
+            field="id",
+            hint="It is there from the start of the first cell on; job.wait() waits for the end.",
+        ) from None
     return OutputNotebook(str(Path(client.health()["state_dir"], "jobs", job_id, "results", name)), text)

@@ -123,7 +123,7 @@ class Kernel:
                 raise KernelDied(self._exit_code()) from None
 
     async def described(self, widgets: dict[str, str]) -> dict[str, dict[str, Any]]:
-        """How the kernel itself shows these widgets now. ``widgets`` holds the ids of their models, by keys of yours."""
+        """How the kernel itself shows these widgets now. ``widgets`` holds the ids of their models, by any keys."""
         known = "__import__('ipywidgets').widgets.widget._instances"
         asked = {key: f"{known}[{model!r}]" for key, model in widgets.items()}
         request = self._client.execute("", silent=True, user_expressions=asked, allow_stdin=False)

@@ -8,6 +8,7 @@ import cloudpickle
 import pytest
 
 import jupyter_gpusched as gs
+from jupyter_gpusched import calls, travel
 from jupyter_gpusched.core.model import BadRequest
 from jupyter_gpusched.results import RemoteTraceback
 
@@ -112,6 +113,14 @@ def test_what_cannot_travel_is_refused_by_the_arguments_name(client, args, kwarg
         gs.submit(function, *args, kwargs=kwargs, vram="1G")
     assert words in refused.value.message
     assert "inside the function" in refused.value.hint or "list(more)" in refused.value.hint
+    assert client.jobs() == []
+
+
+def test_too_much_data_is_refused_with_the_largest_arguments(client, monkeypatch):
+    for module in (calls, travel):
+        monkeypatch.setattr(module, "LARGEST_PAYLOAD", 2**20)
+    with pytest.raises(BadRequest, match=r"at most 1 MiB. The largest: `data` \(bytearray, 3 MiB\)"):
+        gs.submit(defined("def f(data): pass")["f"], bytearray(3 * 2**20), vram="1G")
     assert client.jobs() == []
 
 

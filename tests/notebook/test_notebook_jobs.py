@@ -112,6 +112,29 @@ def test_outputs_come_while_a_cell_runs_and_a_cancelled_job_keeps_what_it_had(cl
     assert [text(cell) for cell in outputs(job)] == ["one\n", "two\n", ""]
 
 
+def test_a_cancelled_notebook_has_its_grace_to_save():
+    source = """
+import signal, time
+def save(*_):
+    print("saved", flush=True)
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    job = gs.submit(write(source, "print('never')"), vram="1G", grace="20s")
+    wait_for(lambda: "ready" in job.logs(), "the cell does not run")
+    assert job.cancel().wait(timeout=30).status == "cancelled"
+    assert [text(cell) for cell in outputs(job)] == ["ready\nsaved\n", ""]
+
+
+def test_a_notebook_that_has_not_begun_has_no_outputs_and_says_so(client, command):
+    client.submit_many([command("sleep", "600", vram="24564M")] * 2)
+    job = gs.submit(write("1"), vram="1G")
+    with pytest.raises(gs.core.model.BadRequest, match="is queued: it has no output notebook yet"):
+        job.notebook()
+
+
 def test_a_killed_job_keeps_the_cells_that_were_done(own_environment):
     job = gs.submit(
         write("print('one')", "import os, time\nopen('pid', 'w').write(str(os.getppid()))\ntime.sleep(600)"), vram="1G"
