@@ -1,4 +1,4 @@
-"""Queue notebook cells, scripts and commands on GPUs by the memory they need.
+"""Queue notebook cells, functions, notebooks, scripts and commands on GPUs by the memory they need.
 
 ``import jupyter_gpusched as gs`` is the Python API, ``%load_ext jupyter_gpusched`` gives the
 magics. Everything is imported when it is first used, so that the command line stays quick.
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .executor import Executor
+    from .functions import map  # noqa: A004
     from .jobs import Job, JobFailed, gpus, job, jobs, submit
-    from .not_built import Executor, map  # noqa: A004
     from .widgets import GpuMonitor, JobQueue
 
 _HOMES = {
@@ -24,7 +25,7 @@ _HOMES = {
     "NeverFits": ".core.model",
     "NotAvailable": ".core.model",
     "UnknownJob": ".core.model",
-    "Executor": ".not_built",
+    "Executor": ".executor",
     "GpuMonitor": ".widgets",
     "Job": ".jobs",
     "JobFailed": ".jobs",
@@ -32,7 +33,7 @@ _HOMES = {
     "gpus": ".jobs",
     "job": ".jobs",
     "jobs": ".jobs",
-    "map": ".not_built",
+    "map": ".functions",
     "submit": ".jobs",
 }
 

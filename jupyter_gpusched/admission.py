@@ -20,12 +20,19 @@ import anyio.to_thread
 from .core.ledger import check_fits
 from .core.model import BadRequest, Job, JobId, Kind, Work
 from .engine import Engine
+from .notebooks import read_notebook
 from .places import private_folder
 from .ports import GpuProvider
 from .submission import read_job
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
+
+PAYLOAD, NOTEBOOK = "payload.pkl", "notebook.ipynb"
+"""What lies in a job's folder before it starts: the values it brings along, or the notebook as it was submitted."""
+
+Kept = tuple[str, bytes]
+"""A file of the job's folder: its name and content."""
 
 BATCH_STEP_S = 1e-6
 """Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
@@ -52,43 +59,43 @@ class Admission:
         """
         jobs: list[Job] = []
         works: dict[JobId, Work] = {}
-        payloads: dict[JobId, bytes] = {}
+        kept: dict[JobId, Kept] = {}
         now = self._engine.clock()
         for number, raw in enumerate(raws):
             try:
                 at = now + number * BATCH_STEP_S
                 job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=at, home=home)
                 self._check_machine(job, work)
+                if work.kind is Kind.NOTEBOOK:
+                    kept[job.id] = NOTEBOOK, await anyio.to_thread.run_sync(read_notebook, work)
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
             jobs.append(job)
             works[job.id] = work
             if payload is not None:
-                payloads[job.id] = payload
-        if not payloads:
+                kept[job.id] = PAYLOAD, payload
+        if not kept:
             return await self._engine.submit(jobs, works)
-        return await self._with_payloads(jobs, works, payloads)
+        return await self._with_files(jobs, works, kept)
 
-    async def _with_payloads(
-        self, jobs: list[Job], works: dict[JobId, Work], payloads: dict[JobId, bytes]
-    ) -> list[JobId]:
-        """Values are on disk before the job is acknowledged, and gone again if it is not queued."""
+    async def _with_files(self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept]) -> list[JobId]:
+        """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
-            await anyio.to_thread.run_sync(self._write, payloads)
+            await anyio.to_thread.run_sync(self._write, kept)
             queued = await self._engine.submit(jobs, works)
         finally:
-            for job_id in payloads.keys() - set(queued):
+            for job_id in kept.keys() - set(queued):
                 if job_id not in self._engine.state.jobs:
                     shutil.rmtree(self._engine.folder(job_id), ignore_errors=True)
         return queued
 
-    def _write(self, payloads: dict[JobId, bytes]) -> None:
-        for job_id, payload in payloads.items():
+    def _write(self, kept: dict[JobId, Kept]) -> None:
+        for job_id, (name, content) in kept.items():
             folder = private_folder(self._engine.folder(job_id))
-            descriptor = os.open(folder / "payload.pkl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(payload)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
 

@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jupyter gpusched", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("submit", help="queue a script or a command", add_help=False)
+    commands.add_parser("submit", help="queue a script, a notebook or a command", add_help=False)
     _reading_commands(commands)
     _machine_commands(commands)
     for name in _NOT_BUILT:
@@ -145,7 +145,7 @@ def _submit_parser() -> OptionParser:
     parser = OptionParser(
         prog="jupyter gpusched submit",
         usage="%(prog)s [options] [--wait] [--] ARGV...",
-        description="Queue a script (*.py first) or a command. The id is the last line printed.",
+        description="Queue a script (*.py first), a notebook (*.ipynb) or a command. The id is the last line printed.",
         add_help=False,
         allow_abbrev=False,
     )

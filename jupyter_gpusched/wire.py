@@ -26,7 +26,6 @@ NOT_BUILT = {
     "on_oom": "retrying after out-of-memory is not available yet; use `retries` or ask for more VRAM",
     "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
-    "parameters": "notebook jobs are not available yet; run the notebook's code as a cell or a script",
 }
 
 
@@ -282,6 +281,7 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         argv=work.shell if work.shell is not None else list(work.argv) or None,
         path=work.path,
         args=list(work.args),
+        parameters=work.parameters or None,
         source=work.source,
         notebook=job.notebook,
     )

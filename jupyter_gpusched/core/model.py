@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .quantities import Mib
 
@@ -219,6 +219,7 @@ class Work:
 
     command: ``argv``, or ``shell`` (one string for ``sh -c``). script: ``path`` and ``args``.
     cell: ``source``, with captured values in the job folder's payload file (``has_payload``).
+    function: all in the payload. notebook: ``path``, kept as it was at submission, and ``parameters``.
     inputs/outputs name variables; env is the submitter's, without per-attempt variables.
     """
 
@@ -234,6 +235,7 @@ class Work:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     python: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 class Foreign(NamedTuple):
