@@ -57,7 +57,17 @@ class ApiMismatch(GpuSchedError):
 
 _ERRORS: dict[str, type[GpuSchedError]] = {
     kind.code: kind
-    for kind in (BadRequest, NeverFits, NotAvailable, UnknownJob, NotAllowed, Unavailable, HostUnreachable, ApiMismatch, WrongPhase)
+    for kind in (
+        BadRequest,
+        NeverFits,
+        NotAvailable,
+        UnknownJob,
+        NotAllowed,
+        Unavailable,
+        HostUnreachable,
+        ApiMismatch,
+        WrongPhase,
+    )
 }
 _BY_STATUS: dict[int, type[GpuSchedError]] = {
     400: BadRequest,

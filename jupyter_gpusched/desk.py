@@ -173,7 +173,6 @@ class Handler(RequestHandler):
 
     def _refuse_method(self) -> None:
         allowed = ", ".join(self.methods())
-        self.set_header("Allow", allowed)
         raise MethodNotAllowed(f"{self.request.method} cannot be asked of this address.", hint=f"It answers {allowed}.")
 
     def data_received(self, chunk: bytes) -> None:
@@ -216,6 +215,8 @@ class Handler(RequestHandler):
             status = HTTPStatus(status_code)
             detail = wire.ErrorDetail(code=_code_of(status), message=_message_of(status, error))
         self.set_status(status)
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.set_header("Allow", ", ".join(self.methods()))
         self.finish(msgspec.json.encode(wire.ErrorBody(error=detail)))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:

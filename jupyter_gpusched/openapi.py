@@ -27,6 +27,7 @@ _TYPES = (
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+_WAIT: Schema = {"type": "number", "minimum": 0, "maximum": 30}
 _TEXT: Schema = {"type": "string"}
 BYTES: Schema = {"type": "string", "format": "binary"}
 
@@ -75,7 +76,7 @@ _OF_JOBS = (
 )
 _OF_WAIT = (
     Parameter("wait", "answer only when the job is final", {"type": "string", "enum": ["final"]}),
-    Parameter("timeout", "with `wait`: answer after so many seconds in any case (at most 30)", {"type": "number", "minimum": 0, "maximum": 30}),
+    Parameter("timeout", "with `wait`: answer after so many seconds in any case (at most 30)", _WAIT),
 )  # fmt: skip
 _OF_LOG = (
     _ATTEMPT,
@@ -157,14 +158,13 @@ def _document() -> Schema:
 
 
 def _operation(operation: Operation) -> Schema:
-    refuses = {status for status in (*_ALWAYS, *operation.refuses)}
     described: Schema = {
         "operationId": _operation_id(operation),
         "summary": operation.words,
         "parameters": [*_in_path(operation.path), *_in_query(operation.query)],
         "responses": {
             str(operation.status): _answer(operation),
-            **{str(status): _refusal(status) for status in sorted(refuses)},
+            **{str(status): _refusal(status) for status in sorted({*_ALWAYS, *operation.refuses})},
         },
     }
     if operation.body is not None:

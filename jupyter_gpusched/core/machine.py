@@ -31,7 +31,9 @@ from .messages import (
 from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Job, Outcome, Phase, Stop, Terms
 from .quantities import show_seconds
 
-JobEvent = Placed | Claimed | Started | MainEnded | Exited | LaunchFailed | Voided | Vanished | CancelRequested | Amended
+JobEvent = (
+    Placed | Claimed | Started | MainEnded | Exited | LaunchFailed | Voided | Vanished | CancelRequested | Amended
+)
 Moved = tuple[Job, list[Instruction]]
 
 _QUEUED, _STARTING, _RUNNING, _STOPPING = Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.STOPPING

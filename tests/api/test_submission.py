@@ -165,7 +165,7 @@ def test_the_list_is_newest_first_and_can_be_paged_and_filtered(client, command)
 
 def test_a_batch_queues_in_the_order_in_which_it_was_given(client, command):
     blockers = client.submit_many([command("sleep", "60", vram="24564M")] * 2)
-    ids = client.submit_many([command("true", gpus=2, name=f"n{n}") for n in range(6)])
+    ids = client.submit_many([command("true", gpus=2, vram="24564M", name=f"n{n}") for n in range(6)])
     assert [client.job(job_id)["position"] for job_id in ids] == [1, 2, 3, 4, 5, 6]
     for job_id in blockers:
         client.cancel(job_id, grace="0s")
