@@ -82,27 +82,27 @@ class RelayHandler(APIHandler):
         if path == "events" and (self.get_query_argument("after", None) or "0").isdecimal():
             await self._relay_events()
         else:
-            await self._relay(path)
+            await self._relay()
 
     @web.authenticated
     @authorized
-    async def post(self, path: str) -> None:
-        await self._relay(path)
+    async def post(self, _path: str) -> None:
+        await self._relay()
 
     @web.authenticated
     @authorized
-    async def patch(self, path: str) -> None:
-        await self._relay(path)
+    async def patch(self, _path: str) -> None:
+        await self._relay()
 
     @web.authenticated
     @authorized
-    async def delete(self, path: str) -> None:
-        await self._relay(path)
+    async def delete(self, _path: str) -> None:
+        await self._relay()
 
     @web.authenticated
     @authorized
-    async def put(self, path: str) -> None:
-        await self._relay(path)
+    async def put(self, _path: str) -> None:
+        await self._relay()
 
     async def _relay_events(self) -> None:
         """An endless answer: no faster than the browser takes it, and ended at both ends when it leaves."""
@@ -125,12 +125,13 @@ class RelayHandler(APIHandler):
             if not self._gone:
                 self._no_host()
 
-    async def _relay(self, path: str) -> None:
+    async def _relay(self) -> None:
         refuse_others(self)
         has_body = self.request.method in ("POST", "PATCH", "PUT")
         query = f"?{self.request.query}" if self.request.query else ""
+        as_sent = self.request.path.partition(f"{PREFIX}/")[2]  # ``path`` is decoded: a %2F in it would be a slash
         request = HTTPRequest(
-            f"http://gpusched{PREFIX}/{path}{query}",
+            f"http://gpusched{PREFIX}/{as_sent}{query}",
             method=self.request.method,
             body=self.request.body if has_body else None,
             headers={"Content-Type": "application/json"},
@@ -149,7 +150,8 @@ class RelayHandler(APIHandler):
             self._no_host()
         else:
             self.set_status(response.code)
-            self.finish()
+            # Jupyter's handlers would say JSON of an answer without a body.
+            self.finish(set_content_type=self._headers.get("Content-Type", "application/json"))
 
     def _header(self, line: str) -> None:
         if line.startswith("HTTP/"):

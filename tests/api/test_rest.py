@@ -73,7 +73,8 @@ def test_what_is_not_there_answers_404_in_json(rest, path):
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("POST", "health", "GET"), ("PUT", "jobs", "GET, POST"), ("DELETE", "jobs", "GET, POST"), ("PATCH", "events", "GET")],
+    [("POST", "health", "GET"), ("PUT", "jobs", "GET, POST"), ("DELETE", "jobs", "GET, POST"),
+     ("PATCH", "events", "GET")],
 )  # fmt: skip
 def test_another_method_is_refused_with_the_ones_that_are_answered(rest, method, path, allowed):
     refused = rest(method, path, {})
@@ -142,7 +143,8 @@ def test_the_jobs_of_another_user_are_not_listed(rest, waiting_job):
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "jobs/zzzz9999"), ("PATCH", "jobs/zzzz9999"), ("DELETE", "jobs/zzzz9999"), ("POST", "jobs/zzzz9999/cancel"),
+    [("GET", "jobs/zzzz9999"), ("PATCH", "jobs/zzzz9999"), ("DELETE", "jobs/zzzz9999"),
+     ("POST", "jobs/zzzz9999/cancel"),
      ("POST", "jobs/zzzz9999/resubmit"), ("GET", "jobs/zzzz9999/log"), ("GET", "jobs/zzzz9999/spec"),
      ("GET", "jobs/..%2F..%2Fx/log"), ("GET", "jobs/%00")],
 )  # fmt: skip
@@ -253,7 +255,9 @@ def test_listeners_hear_of_a_deletion_and_learn_nothing_of_what_it_was(rest, cli
 
 
 def test_the_same_work_runs_again_as_a_child_of_the_old_job(rest, client, command, tmp_path):
-    old = ended(client, command("sh", "-c", f"echo $STAGE >> {tmp_path}/out", name="n", env=dict(os.environ) | {"STAGE": "1"}))
+    old = ended(
+        client, command("sh", "-c", f"echo $STAGE >> {tmp_path}/out", name="n", env=dict(os.environ) | {"STAGE": "1"})
+    )
     answer = rest("POST", f"jobs/{old}/resubmit")
     assert answer.status == 201
     view = client.wait(answer.json["id"])
