@@ -79,7 +79,7 @@ def _reading_commands(commands: Any) -> None:
     ls.add_argument("--limit", type=_positive, help="at most so many", metavar="N")
     show = _command(commands, "show", _show, "everything about one job", as_json=True)
     show.add_argument("id", metavar="ID")
-    show.add_argument("--explain", action="store_true", help="only why it waits")
+    show.add_argument("--explain", action="store_true", help="only why it waits, or how it ended")
     logs = _command(commands, "logs", _logs, "what a job printed")
     logs.add_argument("id", metavar="ID")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
@@ -268,13 +268,13 @@ def _ls(asked: argparse.Namespace) -> int:
 
 
 def _show(asked: argparse.Namespace) -> int:
-    from .describe import details, sentence
+    from .describe import details, explained
 
     view = _client().job(asked.id)
     if asked.json:
         _print_json(view)
     elif asked.explain:
-        print(sentence(view) or f"it does not wait: it is {view['phase']}")
+        print(explained(view))
     else:
         print(details(view))
     return DONE

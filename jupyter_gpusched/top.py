@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -95,6 +94,8 @@ class Picture:
     def lines(self, width: int, height: int, now: float) -> list[str]:
         """The picture for a terminal of this size: heading, cards, jobs; what has no room is counted."""
         views = _sorted(list(self.jobs.values()))
+        if self.heard_at is None:
+            return [self._heading(views, now)[:width]]
         cards = table(gpu_rows(self.gpus)) if self.gpus else no_gpus(self.gpu_cause)
         lines = [self._heading(views, now), "", *cards.splitlines(), ""]
         rows = table(job_rows(views, now)).splitlines() if views else ["No job is waiting or running."]
@@ -168,10 +169,10 @@ class _Watch:
                     self._picture.take_queue(queued)
 
     def _draw(self) -> None:
-        size = shutil.get_terminal_size()
+        size = os.get_terminal_size(sys.stdout.fileno())  # not $COLUMNS, which would never change
         with self._lock:
             lines = self._picture.lines(size.columns, size.lines, time.time())
-        drawn = "\r\n".join(f"{line}\x1b[K" for line in lines)
+        drawn = "\n".join(f"{line}\x1b[K" for line in lines)
         sys.stdout.write(f"\x1b[H{drawn}\x1b[J")
         sys.stdout.flush()
 
