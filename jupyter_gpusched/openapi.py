@@ -20,10 +20,10 @@ from .core.model import Phase
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.OutputsFrame)
+FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.OutputsFrame)
 _TYPES = (
     wire.Health, wire.GpuList, wire.JobList, wire.JobView, wire.JobSpec, wire.Batch, wire.Created, wire.CreatedBatch,
-    wire.CancelRequest, wire.Outputs, wire.ErrorBody, *_FRAMES,
+    wire.CancelRequest, wire.Outputs, wire.ErrorBody, *FRAMES,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -119,7 +119,7 @@ OPERATIONS = (
     Operation("get", "jobs/{id}/spec", "What was submitted, without captured values.", 200, wire.JobSpec,
               refuses=(404,)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
-              _FRAMES, media="application/x-ndjson", query=(_SINCE,), refuses=(422,)),
+              FRAMES, media="application/x-ndjson", query=(_SINCE,), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),
 )  # fmt: skip
 
