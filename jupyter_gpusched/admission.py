@@ -1,4 +1,4 @@
-"""Taking in submissions: everything that is checked before a job may queue.
+"""Taking in submissions and their changes: everything that is checked before a job may queue.
 
 A submission is refused here or it is queued whole; between the two nothing is left behind.
 What can be checked without the machine is ``wire.read_job``'s; here come the cards, the
@@ -7,23 +7,28 @@ folders and the files.
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
 import shutil
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from .core.ledger import check_fits
-from .core.model import BadRequest, Job, JobId, Kind, Work
+from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
 from .notebooks import read_notebook
 from .places import private_folder
 from .ports import GpuProvider
-from .submission import read_job
+from .submission import changed, read_job, read_terms
+from .wire import spec_of
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
@@ -49,12 +54,16 @@ class Admission:
     def __init__(self, engine: Engine, gpus: GpuProvider) -> None:
         self._engine = engine
         self._gpus = gpus
+        self._amending = anyio.Lock()
 
-    async def submit(self, raws: Sequence[object], *, owner: str, home: str) -> list[JobId]:
+    async def submit(
+        self, raws: Sequence[object], *, owner: str, home: str, parent: JobId | None = None
+    ) -> list[JobId]:
         """Check submissions and queue all of them or none; returns their ids once they are on disk.
 
         owner  who the kernel or the Hub says the caller is, never what a request says.
         home   the owner's home, where a job without ``cwd`` runs.
+        parent the job that these repeat.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
         jobs: list[Job] = []
@@ -70,13 +79,70 @@ class Admission:
                     kept[job.id] = NOTEBOOK, await anyio.to_thread.run_sync(read_notebook, work)
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
-            jobs.append(job)
+            jobs.append(replace(job, parent_id=parent))
             works[job.id] = work
             if payload is not None:
                 kept[job.id] = PAYLOAD, payload
         if not kept:
             return await self._engine.submit(jobs, works)
         return await self._with_files(jobs, works, kept)
+
+    async def amend(self, job_id: JobId, changes: object, *, owner: str) -> None:
+        """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
+        async with self._amending:  # two changes of one job at once must not undo each other
+            job = await self._engine.job(job_id, owner)
+            terms = read_terms(changes, job)
+            try:
+                if job.phase is not Phase.QUEUED:
+                    raise _too_late(job)
+                state = self._engine.state
+                check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
+                await self._engine.amend(job_id, terms, by=owner)
+            except IllegalTransition:
+                raise _too_late(await self._engine.job(job_id, owner)) from None
+
+    async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
+        """Queue the same work again, with its captured values, as a new job whose parent is this one.
+
+        changes  fields of a submission to be given anew; null stands for the default.
+        """
+        if not isinstance(changes, dict):
+            raise BadRequest("Changes are a JSON object.", hint='For example {"vram": "8G"}.')
+        work = await anyio.to_thread.run_sync(self._engine.store.work, job.id)
+        if work is None:
+            raise Unavailable(f"The journal does not say what job {job.id} runs.", hint="Submit it anew.")
+        spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
+        if work.has_payload and "payload" not in changes:
+            spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
+        raw = changed(spec, changes)
+        return (await self.submit([raw], owner=owner, home=home, parent=job.id))[0]
+
+    async def delete(self, job: Job) -> None:
+        """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""
+        if not job.phase.final:
+            raise WrongPhase(
+                f"Job {job.id} is {job.phase.value} and cannot be deleted.",
+                hint="Cancel it first, and delete it when it has ended.",
+            )
+        if job.id in self._engine.state.jobs:
+            raise WrongPhase(
+                f"Job {job.id} has ended, but its memory has not been freed on the card yet.",
+                hint="Try again in a moment.",
+            )
+        await self._engine.forget(job)
+        folder = self._engine.folder(job.id)
+        await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    def _payload_of(self, job: Job) -> str:
+        try:
+            payload = (self._engine.folder(job.id) / "payload.pkl").read_bytes()
+        except OSError as error:
+            raise BadRequest(
+                f"payload: the captured values of job {job.id} are gone ({error.strerror}).",
+                field="payload",
+                hint="Submit the cell again from its notebook.",
+            ) from None
+        return base64.b64encode(payload).decode("ascii")
 
     async def _with_files(self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept]) -> list[JobId]:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
@@ -116,7 +182,7 @@ class Admission:
 def _check_folder(work: Work) -> None:
     if not Path(work.cwd).is_absolute():
         raise BadRequest(f"cwd: {work.cwd!r} is not a full path.", field="cwd", hint="Start it with a slash.")
-    if not Path(work.cwd).is_dir():
+    if not os.path.isdir(work.cwd):  # noqa: PTH112  pathlib raises for a name that is too long
         raise BadRequest(
             f"cwd: there is no folder {work.cwd!r} on this machine.",
             field="cwd",
@@ -126,7 +192,7 @@ def _check_folder(work: Work) -> None:
 
 def _check_script(work: Work) -> None:
     script = Path(work.cwd, work.path or "")
-    if not script.is_file():
+    if not os.path.isfile(script):  # noqa: PTH113  see above
         raise BadRequest(
             f"path: there is no script {str(script)!r}.",
             field="path",
@@ -134,6 +200,11 @@ def _check_script(work: Work) -> None:
         )
     if not os.access(script, os.R_OK):
         raise BadRequest(f"path: {str(script)!r} cannot be read.", field="path", hint="Check its permissions.")
+
+
+def _too_late(job: Job) -> WrongPhase:
+    hint = "Resubmit it with the changes." if job.phase.final else "Cancel it and resubmit it with the changes."
+    return WrongPhase(f"Job {job.id} is {job.phase.value}; only a queued job can be changed.", hint=hint)
 
 
 def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:

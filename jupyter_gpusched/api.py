@@ -5,25 +5,23 @@ It asks engine and admission and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import re
 from http import HTTPStatus
 from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
-from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError
 
 from . import wire
 from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
 from .core.quantities import parse_seconds
-from .desk import Desk, Handler
+from .desk import Desk, Handler, first_of
 from .engine import Engine
+from .events import EventsHandler
 from .launch import attempt as files
+from .openapi import document
 from .places import API
-from .ports import Recorded
-from .views import Views
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
@@ -60,7 +58,7 @@ class GpusHandler(Handler):
     """GET gpus: every card with its figures and holders."""
 
     def get(self) -> None:
-        self.answer({"items": self.views().gpus(), "next_cursor": None})
+        self.answer(wire.GpuList(items=self.views().gpus(), next_cursor=None))
 
 
 class JobsHandler(Handler):
@@ -74,7 +72,7 @@ class JobsHandler(Handler):
             raise BadRequest('A batch is {"jobs": [...]} and nothing else.', field="jobs")
         caller = self.caller
         ids = await self.desk.admission.submit(raws, owner=caller.user, home=caller.home)
-        self.answer({"ids": ids} if batch else {"id": ids[0]}, HTTPStatus.CREATED)
+        self.answer(wire.CreatedBatch(ids=ids) if batch else wire.Created(id=ids[0]), HTTPStatus.CREATED)
 
     async def get(self) -> None:
         phase = self.get_query_argument("phase", None)
@@ -89,12 +87,8 @@ class JobsHandler(Handler):
         jobs = await self._page(user, phase, limit) if user == self.caller.user and limit else []
         views = self.views()
         more = len(jobs) > limit
-        self.answer(
-            {
-                "items": views.jobs(jobs[:limit]),
-                "next_cursor": f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None,
-            }
-        )
+        cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
+        self.answer(wire.JobList(items=views.jobs(jobs[:limit]), next_cursor=cursor))
 
     async def _page(self, user: str, phase: str | None, limit: int) -> list[Job]:
         before = _read_cursor(self.get_query_argument("cursor", None))
@@ -108,10 +102,11 @@ def _read_cursor(text: str | None) -> tuple[float, str] | None:
     if text is None:
         return None
     at, _, job_id = text.partition("~")
-    try:
-        return float(at), job_id
-    except ValueError:
-        raise BadRequest("cursor: it is not one that this host gave.", field="cursor") from None
+    if not re.fullmatch(r"\d{1,18}(\.\d{1,18})?", at):
+        raise BadRequest(
+            "cursor: it is not one that this host gave.", field="cursor", hint="Begin again without `cursor`."
+        )
+    return float(at), job_id
 
 
 class OfJob(Handler):
@@ -128,11 +123,24 @@ class OfJob(Handler):
 
 
 class JobHandler(OfJob):
-    """GET jobs/ID, with ``wait=final`` only when it is final or after ``timeout`` seconds."""
+    """GET jobs/ID, with ``wait=final`` only when it is final or after ``timeout`` seconds; PATCH; DELETE."""
+
+    async def patch(self, job_id: str) -> None:
+        await self.find(job_id)
+        await self.desk.admission.amend(job_id, self.body(), owner=self.caller.user)
+        self.answer(self.views().job(await self.find(job_id)))
+
+    async def delete(self, job_id: str) -> None:
+        await self.desk.admission.delete(await self.find(job_id))
+        self.set_status(HTTPStatus.NO_CONTENT)
+        self.finish()
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
-        if self.get_query_argument("wait", None) == "final":
+        wait = self.get_query_argument("wait", None)
+        if wait not in (None, "final"):
+            raise BadRequest(f"wait: {wait!r} cannot be waited for.", field="wait", hint="Use wait=final.")
+        if wait == "final":
             job = await self._when_final(job, self.number("timeout", LONGEST_WAIT_S, most=LONGEST_WAIT_S))
         self.answer(self.views().job(job))
 
@@ -145,21 +153,10 @@ class JobHandler(OfJob):
                     try:
                         job = await self.find(job.id)
                         if not job.phase.final:
-                            await _first_of(changed.wait(), self.desk.closing.wait())
+                            await first_of(changed.wait(), self.desk.closing.wait())
                     finally:
                         engine.unwatch(job.id, changed)
         return await self.find(job.id)
-
-
-async def _first_of(*waits: Awaitable[None]) -> None:
-    async with anyio.create_task_group() as tasks:
-
-        async def one(wait: Awaitable[None]) -> None:
-            await wait
-            tasks.cancel_scope.cancel()
-
-        for wait in waits:
-            tasks.start_soon(one, wait)
 
 
 class CancelHandler(OfJob):
@@ -178,6 +175,15 @@ class CancelHandler(OfJob):
                 raise BadRequest(f"grace: {error}.", field="grace") from None
         await self.desk.engine.cancel(job, by=self.caller.user, grace_s=grace_s)
         self.answer(self.views().job(await self.find(job_id)))
+
+
+class ResubmitHandler(OfJob):
+    """POST jobs/ID/resubmit: the same work again as a new job, with the changes in the body."""
+
+    async def post(self, job_id: str) -> None:
+        job, caller = await self.find(job_id), self.caller
+        new = await self.desk.admission.resubmit(job, self.body(), owner=caller.user, home=caller.home)
+        self.answer(wire.Created(id=new), HTTPStatus.CREATED)
 
 
 class LogHandler(OfJob):
@@ -202,7 +208,7 @@ class OutputsHandler(OfJob):
         after = int(self.number("after", 0))
         final = job.phase.final or number != job.attempt
         items, following = await anyio.to_thread.run_sync(lambda: files.outputs(folder, number, after, final=final))
-        self.answer({"items": items, "next": following, "final": final})
+        self.answer(wire.Outputs(items=items, next=following, final=final))
 
 
 class ResultHandler(OfJob):
@@ -232,66 +238,23 @@ class SpecHandler(OfJob):
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
         work = await anyio.to_thread.run_sync(self.desk.engine.store.work, job_id)
-        self.answer(wire.spec_of(job, work) if work is not None else None)
+        if work is None:
+            raise UnknownJob(job_id)
+        self.answer(wire.spec_of(job, work))
 
 
-class EventsHandler(Handler):
-    """GET events: NDJSON. Job events come from the journal, so a slow reader costs nothing and
-    a reconnect with ``after`` misses nothing; of GPU frames only the newest is ever sent."""
+class OpenApiHandler(Handler):
+    """GET openapi.json: this interface, for programs."""
 
-    async def get(self) -> None:
-        self.set_header("Content-Type", "application/x-ndjson")
-        engine = self.desk.engine
-        after = self.number("after")
-        async with self.desk.stream():
-            if after is None:
-                after = engine.last_seq
-                jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
-                views = self.views()
-                await self._send({"seq": after, "type": "snapshot", "jobs": views.jobs(jobs), "gpus": views.gpus()})
-            await self._follow(int(after))
-
-    async def _follow(self, after: int) -> None:
-        engine, gpus = self.desk.engine, b""
-        while not self.desk.closing.is_set():
-            changed = engine.watch(None)
-            try:
-                after = await self._send_after(after)
-                frame = msgspec.json.encode(self.views().gpus())
-                if frame != gpus:
-                    gpus = frame
-                    await self._send({"seq": after, "type": "gpus", "gpus": msgspec.Raw(frame)})
-                await _first_of(changed.wait(), self.desk.closing.wait())
-            except StreamClosedError:
-                return
-            finally:
-                engine.unwatch(None, changed)
-
-    async def _send_after(self, after: int) -> int:
-        while records := await anyio.to_thread.run_sync(
-            lambda cursor: self.desk.engine.store.events(after=cursor, limit=500), after
-        ):
-            views = self.views()
-            for record in records:
-                if record.job.owner == self.caller.user:
-                    await self._send(_job_frame(record, views))
-            after = records[-1].seq
-        return after
-
-    async def _send(self, frame: dict[str, Any]) -> None:
-        self.write(msgspec.json.encode(frame) + b"\n")
-        await self.flush()
-
-
-def _job_frame(record: Recorded, views: Views) -> dict[str, Any]:
-    return {"seq": record.seq, "type": "job", "event": record.kind, "at": record.at, "job": views.past(record.job)}
+    def get(self) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(document())
 
 
 class NothingHandler(Handler):
     """Every other address."""
 
-    def prepare(self) -> None:
-        super().prepare()
+    def admit(self) -> None:
         raise HTTPError(HTTPStatus.NOT_FOUND)
 
 
@@ -302,11 +265,13 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("jobs", JobsHandler),
     (f"jobs/{_ID}", JobHandler),
     (f"jobs/{_ID}/cancel", CancelHandler),
+    (f"jobs/{_ID}/resubmit", ResubmitHandler),
     (f"jobs/{_ID}/log", LogHandler),
     (f"jobs/{_ID}/outputs", OutputsHandler),
     (f"jobs/{_ID}/result/{_ID}", ResultHandler),
     (f"jobs/{_ID}/spec", SpecHandler),
     ("events", EventsHandler),
+    ("openapi.json", OpenApiHandler),
 ]
 
 

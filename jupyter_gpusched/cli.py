@@ -25,8 +25,6 @@ _INTERRUPTED = 130
 
 _DESCRIPTION = "Queue work on the GPUs of this machine by the memory it needs, and see what becomes of it."
 _NOT_BUILT = {
-    "resubmit": "submit the job again with `jupyter gpusched submit`",
-    "top": "`watch jupyter gpusched gpus` shows the cards again and again",
     "simulate": "GPUSCHED_SIMULATE=2x24G jupyter gpusched serve runs a host on simulated cards",
 }
 
@@ -56,6 +54,8 @@ def _run(words: list[str]) -> int:
     if not words:
         _parser().print_help(sys.stderr)
         return REFUSED
+    if words[:1] == ["resubmit"]:
+        return _resubmit(words[1:])
     asked = _parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = asked.run
     return command(asked)
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("submit", help="queue a script, a notebook or a command", add_help=False)
+    commands.add_parser("resubmit", help="queue the work of a job again, with other options if wanted", add_help=False)
     _reading_commands(commands)
     _machine_commands(commands)
     for name in _NOT_BUILT:
@@ -81,7 +82,7 @@ def _reading_commands(commands: Any) -> None:
     ls.add_argument("--limit", type=_positive, help="at most so many", metavar="N")
     show = _command(commands, "show", _show, "everything about one job", as_json=True)
     show.add_argument("id", metavar="ID")
-    show.add_argument("--explain", action="store_true", help="only why it waits")
+    show.add_argument("--explain", action="store_true", help="only why it waits, or how it ended")
     logs = _command(commands, "logs", _logs, "what a job printed")
     logs.add_argument("id", metavar="ID")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
@@ -92,6 +93,7 @@ def _reading_commands(commands: Any) -> None:
 
 def _machine_commands(commands: Any) -> None:
     _command(commands, "gpus", _gpus, "the GPUs and who uses them", as_json=True)
+    _command(commands, "top", _top, "GPUs and queue, live; q leaves")
     serve = _command(commands, "serve", _serve, "be the host of this machine until stopped")
     serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
     serve.add_argument("--simulate", help="simulated GPUs: 2x24G", metavar="CARDS")
@@ -151,9 +153,7 @@ def _submit_parser() -> OptionParser:
     )
     add_job_options(parser)
     parser.add_argument("--shell", metavar="TEXT", help="a shell line instead of ARGV")
-    parser.add_argument("--wait", action="store_true", help="wait for the end; exit 1 unless it succeeded")
-    parser.add_argument("--json", action="store_true", help="print the job as JSON")
-    parser.add_argument("-h", "--help", action="store_true", help="show this")
+    _add_submit_switches(parser)
     return parser
 
 
@@ -182,6 +182,46 @@ def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
             f"options of the job stand before {name}",
             file=sys.stderr,
         )
+
+
+def _resubmit_parser() -> OptionParser:
+    from .options import OptionParser, add_job_options
+
+    parser = OptionParser(
+        prog="jupyter gpusched resubmit",
+        usage="%(prog)s [options] [--wait] ID",
+        description="Queue the work of a job again, as a new job. The new id is the last line printed.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    add_job_options(parser)
+    _add_submit_switches(parser)
+    return parser
+
+
+def _add_submit_switches(parser: OptionParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="wait for the end; exit 1 unless it succeeded")
+    parser.add_argument("--json", action="store_true", help="print the job as JSON")
+    parser.add_argument("-h", "--help", action="store_true", help="show this")
+
+
+def _resubmit(words: list[str]) -> int:
+    from .options import parse
+    from .request import changes
+
+    parser = _resubmit_parser()
+    if {"-h", "--help"} & set(words):
+        print(parser.format_help(), end="")
+        return DONE
+    front = parse(words, parser)
+    ids = front.rest[:1]
+    asked = parse([*words[: len(words) - len(front.rest)], *front.rest[1:]], parser)  # options may follow the id
+    if not ids or asked.rest:
+        raise BadRequest("resubmit takes one job id.", field="id", hint="`jupyter gpusched ls` lists ids.")
+    client = _client()
+    old = client.spec(ids[0]) if asked.env else {}
+    job_id = client.resubmit(ids[0], changes(asked.fields, asked.env, old))
+    return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
 
 
 def _what_runs(shell: str | None, words: list[str]) -> dict[str, Any]:
@@ -244,13 +284,13 @@ def _ls(asked: argparse.Namespace) -> int:
 
 
 def _show(asked: argparse.Namespace) -> int:
-    from .describe import details, sentence
+    from .describe import details, explained
 
     view = _client().job(asked.id)
     if asked.json:
         _print_json(view)
     elif asked.explain:
-        print(sentence(view) or f"it does not wait: it is {view['phase']}")
+        print(explained(view))
     else:
         print(details(view))
     return DONE
@@ -284,6 +324,12 @@ def _gpus(asked: argparse.Namespace) -> int:
 
     print(gpus_table(gpus, None if gpus else client.health().get("gpu_cause")))
     return DONE
+
+
+def _top(_asked: argparse.Namespace) -> int:
+    from .top import main as watch
+
+    return watch(_client())
 
 
 # --- acting -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from .core.model import (
     NotAvailable,
     Unavailable,
     UnknownJob,
+    WrongPhase,
 )
 from .find_host import HostUnreachable, find_host
 from .places import API
@@ -59,7 +60,17 @@ class ApiMismatch(GpuSchedError):
 
 _ERRORS: dict[str, type[GpuSchedError]] = {
     kind.code: kind
-    for kind in (BadRequest, NeverFits, NotAvailable, UnknownJob, NotAllowed, Unavailable, HostUnreachable, ApiMismatch)
+    for kind in (
+        BadRequest,
+        NeverFits,
+        NotAvailable,
+        UnknownJob,
+        NotAllowed,
+        Unavailable,
+        HostUnreachable,
+        ApiMismatch,
+        WrongPhase,
+    )
 }
 _BY_STATUS: dict[int, type[GpuSchedError]] = {
     400: BadRequest,
@@ -158,6 +169,19 @@ class Client:
         """End a job; answers at once with its view. ``grace`` such as ``2s`` overrides the job's own."""
         return self._post(_job(job_id, "cancel"), {} if grace is None else {"grace": grace})
 
+    def amend(self, job_id: str, changes: dict[str, Any]) -> View:
+        """Change a job that is still queued; None stands for a field's default."""
+        return self._send("PATCH", _job(job_id), changes)
+
+    def delete(self, job_id: str) -> None:
+        """Delete the record and the files of a job that has ended."""
+        target = _target(_job(job_id), {})
+        self._twice(lambda host: _accepted(host.request("DELETE", target)), start=self._start)
+
+    def resubmit(self, job_id: str, changes: dict[str, Any] | None = None) -> str:
+        """Queue the same work again as a new job, with changes if any; returns its id."""
+        return str(self._post(_job(job_id, "resubmit"), _with_key(changes or {}))["id"])
+
     # --- what a job printed and made --------------------------------------------------
 
     def log(self, job_id: str, *, offset: int = 0, limit: int | None = None, attempt: int | None = None) -> bytes:
@@ -205,8 +229,11 @@ class Client:
         return self._twice(lambda host: _accepted(host.request("GET", target)), start=self._start)
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._send("POST", path, body)
+
+    def _send(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         target, data = _target(path, {}), msgspec.json.encode(body)
-        return _decoded(self._twice(lambda host: _accepted(host.request("POST", target, body=data)), start=self._start))
+        return _decoded(self._twice(lambda host: _accepted(host.request(method, target, body=data)), start=self._start))
 
     def _twice(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
         """Ask, and once more when the host was restarted since we last spoke to it."""

@@ -77,6 +77,16 @@ def sentence(view: View) -> str | None:
     return ending(view)
 
 
+def explained(view: View) -> str:
+    """Why it waits or how it ended, and what became of each attempt; one sentence a line."""
+    first = sentence(view) or ("it succeeded" if view["phase"] == "succeeded" else f"it is {view['phase']}")
+    attempts = [attempt for attempt in view["attempts"] if attempt["message"]]
+    if len(attempts) == 1 and view["phase"] in FINAL:
+        attempts = []  # the job's own sentence says the same
+    told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
+    return "\n".join([first, *told, *([one_line(view["advice"])] if view["advice"] else [])])
+
+
 def headline(view: View) -> str:
     parts = [f"Job {view['id']}", view["phase"], one_line(view["name"]), wants(view)]
     if view["gpus"] and view["phase"] not in FINAL:

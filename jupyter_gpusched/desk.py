@@ -5,14 +5,13 @@ Who the caller is comes from the kernel (the peer of the socket), never from a r
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from tornado.iostream import StreamClosedError
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from . import wire
 from .admission import Admission
@@ -35,15 +34,18 @@ from .core.model import (
     NotAllowed,
     Unavailable,
     UnknownJob,
+    WrongPhase,
 )
 from .engine import Engine
 from .gpus import parse_simulation
+from .growth import Growth
 from .places import HostRecord
 from .ports import DuplicateKey
 from .views import Views
 
-LONGEST_WAIT_S = 30.0
-LARGEST_CHUNK = 8 * 2**20
+LARGEST_BODY = 2 * wire.LARGEST_PAYLOAD
+ENDLESS = 2**50
+"""No body is refused before it was read: a refusal in mid-sending reaches nobody."""
 
 
 class Conflict(GpuSchedError):
@@ -58,6 +60,14 @@ class GivesWay(Conflict):
     code = wire.GIVES_WAY
 
 
+class MethodNotAllowed(GpuSchedError):
+    code = "method_not_allowed"
+
+
+class TooLarge(GpuSchedError):
+    code = "too_large"
+
+
 STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     DuplicateKey: HTTPStatus.CONFLICT,
@@ -65,6 +75,9 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     NotAllowed: HTTPStatus.FORBIDDEN,
     Conflict: HTTPStatus.CONFLICT,
     IllegalTransition: HTTPStatus.CONFLICT,
+    WrongPhase: HTTPStatus.CONFLICT,
+    MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
+    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """The only place where an error becomes an HTTP status."""
@@ -87,6 +100,7 @@ class Desk:
     admission: Admission
     record: HostRecord
     state: Path
+    growth: Growth
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
@@ -109,6 +123,7 @@ class Desk:
             self.last_asked = time.monotonic()
 
 
+@stream_request_body
 class Handler(RequestHandler):
     """What all answers share: the caller, JSON in and out, errors with what to do."""
 
@@ -116,9 +131,30 @@ class Handler(RequestHandler):
 
     def initialize(self, desk: Desk) -> None:
         self.desk = desk
+        self._body = bytearray()
+        self._body_size = 0
+
+    @classmethod
+    def methods(cls) -> list[str]:
+        return [name.upper() for name in ("get", "post", "patch", "delete") if name in vars(cls)]
 
     def prepare(self) -> None:
+        """Who is refused is told so once the whole body was read: until then nobody would listen."""
         self.desk.last_asked = time.monotonic()
+        try:
+            self.admit()
+        except (GpuSchedError, HTTPError) as error:
+            refusal = error
+
+            def refuse(*_path: str) -> None:
+                raise refusal
+
+            setattr(self, str(self.request.method).lower(), refuse)
+
+    def admit(self) -> None:
+        """Raises for a request that is not to be answered, whatever it says."""
+        if self.request.method not in self.methods():
+            self._refuse_method()
         if self.caller.uid != os.geteuid():
             raise NotAllowed(
                 "This host works for another user.",
@@ -148,11 +184,29 @@ class Handler(RequestHandler):
         self.set_header("Content-Type", "application/json")
         self.finish(msgspec.json.encode(body))
 
+    def _refuse_method(self) -> None:
+        allowed = ", ".join(self.methods())
+        raise MethodNotAllowed(f"{self.request.method} cannot be asked of this address.", hint=f"It answers {allowed}.")
+
+    def data_received(self, chunk: bytes) -> None:
+        """What is too large is taken in and dropped, so that whoever sends it gets to read the answer."""
+        self._body_size += len(chunk)
+        if self._body_size <= LARGEST_BODY:
+            self._body += chunk
+
     def body(self) -> Any:
+        """What was sent, as JSON; an empty object when nothing was."""
+        if self._body_size > LARGEST_BODY:
+            raise TooLarge(
+                f"The request has {self._body_size / 2**20:.0f} MiB; at most {LARGEST_BODY // 2**20} MiB are read.",
+                hint="Save large data to a file and read it in the job.",
+            )
         try:
-            return json.loads(self.request.body or b"{}")
-        except ValueError as error:
+            return msgspec.json.decode(bytes(self._body) or b"{}")
+        except (msgspec.MsgspecError, UnicodeError) as error:
             raise BadRequest(f"The request is not JSON: {error}.") from None
+        except RecursionError:
+            raise BadRequest("The request is nested too deeply.") from None
 
     def number(self, name: str, default: float | None = None, *, most: float = 2**62) -> Any:
         """A query argument that is a count; refused by name when it is not."""
@@ -174,11 +228,25 @@ class Handler(RequestHandler):
             status = HTTPStatus(status_code)
             detail = wire.ErrorDetail(code=_code_of(status), message=_message_of(status, error))
         self.set_status(status)
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.set_header("Allow", ", ".join(self.methods()))
         self.finish(msgspec.json.encode(wire.ErrorBody(error=detail)))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, (GpuSchedError, StreamClosedError)):
             super().log_exception(typ, value, tb)
+
+
+async def first_of(*waits: Awaitable[None]) -> None:
+    """Return when the first of them does; the others are given up."""
+    async with anyio.create_task_group() as tasks:
+
+        async def one(wait: Awaitable[None]) -> None:
+            await wait
+            tasks.cancel_scope.cancel()
+
+        for wait in waits:
+            tasks.start_soon(one, wait)
 
 
 def caller_of(uid: int) -> Caller:

@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from .core.messages import (
+    Amended,
     CancelRequested,
     Change,
     Event,
@@ -39,6 +40,7 @@ from .core.model import (
     JobId,
     Phase,
     Settings,
+    Terms,
     Unavailable,
     UnknownJob,
     Work,
@@ -146,10 +148,30 @@ class Engine:
 
     async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
         """End a job; returns when the wish is on disk. A final job is left as it is."""
-        if job.phase.final:
-            return
+        if not job.phase.final:
+            await self._wish(CancelRequested(job.id, by, grace_s))
+
+    async def amend(self, job_id: JobId, terms: Terms, *, by: str) -> None:
+        """Change a waiting job; returns when it is on disk. Raises ``IllegalTransition`` once it waits no more."""
+        await self._wish(Amended(job_id, by, terms))
+
+    async def forget(self, job: Job) -> None:
+        """Delete the record of a job that the scheduler has nothing to do with any more; its files are not ours."""
+        if job.id in self.state.jobs:
+            raise IllegalTransition(job, self.forget)
+        tombstone = replace(job, name="", message=None, notebook=None, tags=(), attempts=(), idempotency_key=None)
+        try:
+            recorded = await anyio.to_thread.run_sync(
+                lambda: self.store.forget(tombstone, at=self.clock(), epoch=self._epoch), limiter=self._writer
+            )
+        except Fenced:
+            self.fenced.set()
+            raise _stopping() from None
+        self._publish([recorded], [])
+
+    async def _wish(self, event: Event) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(_Stimulus(CancelRequested(job.id, by, grace_s), {}, done))
+        self._put(_Stimulus(event, {}, done))
         await done
 
     async def job(self, job_id: JobId, owner: str) -> Job:
@@ -292,7 +314,7 @@ class Engine:
 
     def _publish(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
         if recorded:
-            self.last_seq = recorded[-1].seq
+            self.last_seq = max(self.last_seq, recorded[-1].seq)  # a deletion is written between two batches
         changed: set[JobId | None] = {record.job.id for record in recorded}
         if changed or any(isinstance(stimulus.event, Sampled) for stimulus in accepted):
             changed.add(None)

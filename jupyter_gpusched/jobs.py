@@ -125,6 +125,14 @@ class Job:
         self._keep(self._host.cancel(self._id, grace))
         return self
 
+    def resubmit(self, **changes: Any) -> Job:
+        """Queue the same work again as a new job, with the captured values it was submitted with.
+
+        changes  options to be given anew, by their JSON names: ``vram="8G"``, ``env={...}`` (laid over the old one).
+        """
+        old = self._host.spec(self._id) if changes.get("env") else {}
+        return Job(self._host.resubmit(self._id, request.changes(changes, changes.get("env") or {}, old)), self._client)
+
     def __await__(self) -> Generator[Any, None, Job]:
         return self._ended().__await__()
 

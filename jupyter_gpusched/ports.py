@@ -58,6 +58,12 @@ class Store(Protocol):
         database cannot be written in time, ``DuplicateKey`` for a used idempotency key.
         """
 
+    def forget(self, tombstone: Job, *, at: float, epoch: int) -> Recorded:
+        """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
+
+        Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
+        """
+
     def live(self) -> list[Job]:
         """Jobs that are not final or still hold grants."""
 

@@ -79,6 +79,22 @@ def complete(what: Spec, fields: Mapping[str, Any], env: Mapping[str, str], *, p
     return spec
 
 
+def changes(fields: Mapping[str, Any], env: Mapping[str, str], old: Mapping[str, Any]) -> Spec:
+    """What a resubmission asks for anew; folders and interpreters are meant as seen from here.
+
+    env  variables to lay over those of the old submission.
+    """
+    spec = dict(fields)
+    if spec.get("cwd") is not None:
+        spec["cwd"] = _folder(spec["cwd"])
+    if spec.get("python") is not None:
+        spec["python"] = _interpreter(spec["python"])
+    if env:
+        spec["env"] = {**(old.get("env") or {}), **env}
+    spec.setdefault("idempotency_key", uuid.uuid4().hex)
+    return spec
+
+
 def check(spec: Spec) -> None:
     """Read the submission as the host will. Raises ``BadRequest`` naming the field."""
     from .submission import read_job

@@ -26,9 +26,10 @@ from .admission import Admission
 from .api import routes
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
-from .desk import Desk
+from .desk import ENDLESS, Desk
 from .engine import Engine
 from .gpus import open_provider
+from .growth import Growth
 from .launch.local import LocalLauncher
 from .places import (
     API,
@@ -41,9 +42,11 @@ from .places import (
     write_host_record,
 )
 from .store import SqliteStore
-from .wire import LARGEST_PAYLOAD
 
 log = logging.getLogger(__name__)
+
+BUFFER = 64 * 2**20
+"""Bytes of one connection that wait to be read; bodies pass through it piece by piece."""
 
 
 class GpuSched(Configurable):
@@ -160,7 +163,7 @@ class Host:
                 sample_interval_s=self.config.sample_interval_s,
             )
             record = self._record(epoch, instance)
-            self.desk = Desk(engine, Admission(engine, provider), record, state=self.state)
+            self.desk = Desk(engine, Admission(engine, provider), record, self.state, Growth(engine.folder))
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
@@ -174,7 +177,7 @@ class Host:
         until: Callable[[Desk], Awaitable[None]],
         started: Callable[[], None],
     ) -> None:
-        server = HTTPServer(routes(desk), max_body_size=2 * LARGEST_PAYLOAD, max_buffer_size=2 * LARGEST_PAYLOAD)
+        server = HTTPServer(routes(desk), max_body_size=ENDLESS, max_buffer_size=BUFFER)
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)

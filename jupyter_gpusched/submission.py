@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Work
+from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
-from .wire import LARGEST_PAYLOAD, NOT_BUILT, JobSpec
+from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobSpec, terms_of
 
 _FORMS = {
     **dict.fromkeys(("vram", "memory"), f"Write it as text with a unit: {MEMORY_FORMS}."),
@@ -66,6 +66,7 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
     """
     spec = read_spec(raw)
     _refuse_what_is_not_built(spec)
+    _refuse_zeros(spec)
     kind = _kind(spec)
     request = _request(spec)
     job = Job(
@@ -104,6 +105,38 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
     return job, work, payload
 
 
+def read_terms(changes: object, job: Job) -> Terms:
+    """The terms of a waiting job after these changes; null stands for the default.
+
+    Raises ``BadRequest`` for what cannot be changed and for what could not be asked for.
+    """
+    if not isinstance(changes, dict):
+        raise BadRequest("Changes are a JSON object.", hint='For example {"priority": "high"}.')
+    for field in changes:
+        if field in JobSpec.__struct_fields__ and field not in TERMS:
+            raise BadRequest(
+                f"{field}: it is fixed once a job is queued.",
+                field=field,
+                hint="`resubmit` makes a new job of it in which everything may be changed; then cancel this one.",
+            )
+    spec = read_spec(changed(terms_of(job), changes))
+    _refuse_what_is_not_built(spec)
+    return Terms(
+        name=_name(spec, job.kind) if spec.name is not None else job.name,
+        request=_request(spec),
+        priority=spec.priority,
+        time_limit_s=_seconds(spec.time_limit, "time_limit"),
+        grace_s=_default(_seconds(spec.grace, "grace", zero=True), 30.0),
+        retries=_count(spec.retries, "retries", least=0, most=100),
+        tags=tuple(spec.tags),
+    )
+
+
+def changed(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A submission with some fields given anew; null takes a field out."""
+    return {field: value for field, value in {**spec, **changes}.items() if value is not None}
+
+
 def _refuse_what_is_not_built(spec: JobSpec) -> None:
     for field, why in NOT_BUILT.items():
         value = getattr(spec, field)
@@ -111,6 +144,14 @@ def _refuse_what_is_not_built(spec: JobSpec) -> None:
             raise NotAvailable(f"{field}: {why}.", field=field)
     if spec.vram == "auto":
         raise NotAvailable("vram: `auto` is not available yet.", field="vram", hint="Give an amount such as 4G.")
+
+
+def _refuse_zeros(spec: JobSpec) -> None:
+    """No program can be given a zero character."""
+    for field in ("argv", "path", "args", "cwd", "python", "notebook", "tags"):
+        value = getattr(spec, field)
+        if any("\0" in text for text in ([value] if isinstance(value, str) else value or [])):
+            raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
 
 
 def _kind(spec: JobSpec) -> Kind:

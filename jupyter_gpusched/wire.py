@@ -29,6 +29,13 @@ NOT_BUILT = {
 }
 
 
+TERMS = (
+    "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
+    "retries", "grace", "tags",
+)  # fmt: skip
+"""The fields of a submission that can be changed while the job waits."""
+
+
 class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A submission. Amounts and times are strings as on the command line (``"4G"``, ``"90s"``)."""
 
@@ -195,6 +202,80 @@ class ErrorBody(msgspec.Struct, kw_only=True):
     error: ErrorDetail
 
 
+class JobList(msgspec.Struct, kw_only=True):
+    items: list[JobView]
+    next_cursor: str | None
+
+
+class GpuList(msgspec.Struct, kw_only=True):
+    items: list[GpuView]
+    next_cursor: str | None
+
+
+class Created(msgspec.Struct, kw_only=True):
+    """One job was queued, and is on disk."""
+
+    id: str
+
+
+class CreatedBatch(msgspec.Struct, kw_only=True):
+    """All jobs of a batch were queued, in this order."""
+
+    ids: list[str]
+
+
+class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Many submissions: all are queued, or none."""
+
+    jobs: list[JobSpec]
+
+
+class CancelRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    grace: str | None = None
+
+
+class Outputs(msgspec.Struct, kw_only=True):
+    """Outputs of an attempt as nbformat has them; ``next`` is the ``after`` to ask with next."""
+
+    items: list[dict[str, Any]]
+    next: int
+    final: bool
+
+
+class SnapshotFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="snapshot"):
+    """How things stand: the first frame without ``after``, and with one that this host never gave."""
+
+    seq: int
+    jobs: list[JobView]
+    gpus: list[GpuView]
+
+
+class JobFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="job"):
+    """A job after an event. ``event`` names it: submitted, placed, started, amended, exited, deleted, ..."""
+
+    seq: int
+    event: str
+    at: float
+    job: JobView
+
+
+class GpusFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="gpus"):
+    """The cards as last measured."""
+
+    seq: int
+    gpus: list[GpuView]
+
+
+class OutputsFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="outputs"):
+    """A job has written something: its outputs now reach to the cursor ``next``. What it wrote is asked for apart."""
+
+    seq: int
+    job_id: str
+    attempt: int
+    next: int
+    log_size: int
+
+
 def job_view(
     job: Job,
     *,
@@ -269,9 +350,9 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         gpu_model=request.gpu_model,
         preferred_gpus=list(request.preferred_gpus),
         priority=job.priority,
-        time_limit=None if job.time_limit_s is None else f"{job.time_limit_s:g}s",
+        time_limit=None if job.time_limit_s is None else _span(job.time_limit_s),
         retries=job.retries,
-        grace=f"{job.grace_s:g}s",
+        grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),
         env=work.env,
@@ -285,6 +366,17 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         source=work.source,
         notebook=job.notebook,
     )
+
+
+def _span(seconds: float) -> str:
+    """Never in the form 1e+06, which no reader of spans takes."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def terms_of(job: Job) -> dict[str, Any]:
+    """What a waiting job was submitted with that may still be changed."""
+    spec = msgspec.to_builtins(spec_of(job, Work(job.kind, cwd="/")))
+    return {field: value for field, value in spec.items() if field in TERMS and value is not None}
 
 
 def _refs(grants: tuple[Grant, ...]) -> list[GpuRef]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain
 
 from .messages import (
+    Amended,
     CancelRequested,
     Claimed,
     Exited,
@@ -28,11 +29,21 @@ from .messages import (
     Vanished,
     Voided,
 )
-from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Job, Outcome, Phase, Stop
+from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Job, Outcome, Phase, Stop, Terms
 from .quantities import show_seconds
 
 JobEvent = (
-    Placed | Claimed | Started | MainEnded | Exited | LaunchFailed | Voided | Vanished | GpuLost | CancelRequested
+    Placed
+    | Claimed
+    | Started
+    | MainEnded
+    | Exited
+    | LaunchFailed
+    | Voided
+    | Vanished
+    | GpuLost
+    | CancelRequested
+    | Amended
 )
 Moved = tuple[Job, list[Instruction]]
 
@@ -43,6 +54,7 @@ TRANSITIONS: Mapping[tuple[Phase, type[JobEvent]], frozenset[Phase]] = {
     (_QUEUED, Claimed): frozenset({_QUEUED}),
     (_QUEUED, Placed): frozenset({_STARTING}),
     (_QUEUED, CancelRequested): frozenset({Phase.CANCELLED}),
+    (_QUEUED, Amended): frozenset({_QUEUED}),
     (_STARTING, Started): frozenset({_RUNNING}),
     (_STARTING, MainEnded): frozenset({_STOPPING}),
     (_STARTING, Exited): _BY_CODE,
@@ -114,6 +126,8 @@ def advance(job: Job, event: JobEvent, now: float) -> Moved:
             return _gpu_lost(job, event, now)
         case CancelRequested():
             return _cancel_requested(job, event, now)
+        case Amended():
+            return _amended(job, event.terms), []
 
 
 def backoff_s(failures: int) -> float:
@@ -272,6 +286,21 @@ def _cancel_requested(job: Job, event: CancelRequested, now: float) -> Moved:
         return replace(final, reason=reason, message=message), []
     stop = StopAttempt(job.id, job.attempt, "cancelled", grace_s)
     return replace(stopping, phase=Phase.STOPPING), [stop]
+
+
+def _amended(job: Job, terms: Terms) -> Job:
+    """It keeps its place by age. Cards were kept for what it asked for, so another request gives them up."""
+    return replace(
+        job,
+        name=terms.name,
+        request=terms.request,
+        priority=terms.priority,
+        time_limit_s=terms.time_limit_s,
+        grace_s=terms.grace_s,
+        retries=terms.retries,
+        tags=terms.tags,
+        claim=job.claim if terms.request == job.request else None,
+    )
 
 
 # --- small parts ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Claim, ExitRecord, Gpu, Grant, Job, JobId
+from .model import Claim, ExitRecord, Gpu, Grant, Job, JobId, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,15 @@ class CancelRequested:
     grace_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The owner of a waiting job wants it on other terms."""
+
+    job_id: JobId
+    by: str
+    terms: Terms
+
+
 Event = (
     Submitted
     | Sampled
@@ -123,6 +132,7 @@ Event = (
     | Vanished
     | GpuLost
     | CancelRequested
+    | Amended
 )
 
 

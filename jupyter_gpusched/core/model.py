@@ -214,6 +214,19 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What its owner may change of a job while it waits: all but what it runs and when it was submitted."""
+
+    name: str
+    request: Request
+    priority: Priority
+    time_limit_s: float | None
+    grace_s: float
+    retries: int
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What a job runs, as submitted: the launcher's part of the spec.
 
@@ -339,6 +352,12 @@ class Unavailable(GpuSchedError):
     """The host cannot answer now; trying again may help."""
 
     code = "unavailable"
+
+
+class WrongPhase(GpuSchedError):
+    """The job is not in a phase in which this can be done; the hint says what can be."""
+
+    code = "wrong_phase"
 
 
 class IllegalTransition(GpuSchedError):

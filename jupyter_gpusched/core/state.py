@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from .machine import JobEvent, advance
 from .messages import (
+    Amended,
     CancelRequested,
     Change,
     Claimed,
@@ -49,11 +50,12 @@ _KINDS: Mapping[type[Event], str] = {
     Vanished: "vanished",
     GpuLost: "gpu_lost",
     CancelRequested: "cancel_requested",
+    Amended: "amended",
 }
 
 
 class Rank(NamedTuple):
-    """A job's place in the queue; smaller is earlier. It never changes with time."""
+    """A job's place in the queue; smaller is earlier. Time does not change it, only a change of priority."""
 
     key: float
     job_id: JobId
@@ -249,7 +251,7 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"attempt": attempt, **told}
         case LaunchFailed(_, attempt, reason, _):
             return {"attempt": attempt, "reason": reason}
-        case CancelRequested(_, by, _):
+        case CancelRequested(_, by, _) | Amended(_, by, _):
             return {"by": by}
         case GpuLost(_, attempt, what):
             return {"attempt": attempt, "what": what}
@@ -294,14 +296,17 @@ def _claimant(state: State, changed: set[JobId], live: Sequence[Job]) -> JobId |
 
 
 def _queue(state: State, changed: Sequence[Job]) -> Mapping[RequestClass, tuple[Rank, ...]]:
-    """The queue after some jobs changed. Class and rank of a job are for life, so only joins and leaves count."""
+    """The queue after some jobs changed: who joins a line, who leaves one, and who changes lines."""
     joins: dict[RequestClass, list[Rank]] = {}
     leaves: dict[RequestClass, list[Rank]] = {}
     for job in changed:
-        before = state.jobs.get(job.id)
-        was, is_now = before is not None and before.phase is Phase.QUEUED, job.phase is Phase.QUEUED
-        if was != is_now:
-            (joins if is_now else leaves).setdefault(class_of(job), []).append(rank(job))
+        was, is_now = _line_of(state.jobs.get(job.id)), _line_of(job)
+        if was == is_now:
+            continue
+        if was is not None:
+            leaves.setdefault(was[0], []).append(was[1])
+        if is_now is not None:
+            joins.setdefault(is_now[0], []).append(is_now[1])
     if not joins and not leaves:
         return state.queue
     queue = dict(state.queue)
@@ -312,6 +317,11 @@ def _queue(state: State, changed: Sequence[Job]) -> Mapping[RequestClass, tuple[
         else:
             queue.pop(request_class, None)
     return queue
+
+
+def _line_of(job: Job | None) -> tuple[RequestClass, Rank] | None:
+    """The line in which a job stands and its place there; None for one that does not wait."""
+    return (class_of(job), rank(job)) if job is not None and job.phase is Phase.QUEUED else None
 
 
 def _line(line: tuple[Rank, ...], joins: Iterable[Rank], leaves: Iterable[Rank]) -> tuple[Rank, ...]:

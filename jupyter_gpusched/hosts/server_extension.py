@@ -7,9 +7,12 @@ authorisation and XSRF, then pass requests on to whoever hosts; they never sched
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import socket
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -32,8 +35,20 @@ from jupyter_gpusched.wire import PREFIX
 from .host_thread import HostThread
 from .owner import refuse_others
 from .socket import Feed, StreamHandler
+from .upstream import HostLost, answer
 
 log = logging.getLogger(__name__)
+
+_STREAM_BYTES = 64 * 1024
+"""What the server takes in of a stream before the browser has taken it: a slow browser slows the host's sending."""
+
+_NO_HOST = {
+    "code": "no_host",
+    "message": "The GPU scheduler is not reachable at the moment.",
+    "field": None,
+    "hint": "It comes back by itself within 30 seconds; the server's log says why if not.",
+}
+_HINTS = {403: "Send `Authorization: token ...` with this server's token; browsers need its login and XSRF cookie."}
 
 
 class _HostResolver(Resolver):
@@ -54,37 +69,69 @@ class RelayHandler(APIHandler):
 
     auth_resource = "gpusched"
 
-    def initialize(self, client: AsyncHTTPClient) -> None:
+    def initialize(self, client: AsyncHTTPClient, state: Path) -> None:
         self._client = client
+        self._state = state
+        self._stream: asyncio.Task[None] | None = None
         self._begun = False
         self._gone = False
 
     @web.authenticated
     @authorized
     async def get(self, path: str) -> None:
-        await self._relay(path)
+        if path == "events" and (self.get_query_argument("after", None) or "0").isdecimal():
+            await self._relay_events()
+        else:
+            await self._relay()
 
     @web.authenticated
     @authorized
-    async def post(self, path: str) -> None:
-        await self._relay(path)
+    async def post(self, _path: str) -> None:
+        await self._relay()
 
     @web.authenticated
     @authorized
-    async def patch(self, path: str) -> None:
-        await self._relay(path)
+    async def patch(self, _path: str) -> None:
+        await self._relay()
 
     @web.authenticated
     @authorized
-    async def delete(self, path: str) -> None:
-        await self._relay(path)
+    async def delete(self, _path: str) -> None:
+        await self._relay()
 
-    async def _relay(self, path: str) -> None:
+    @web.authenticated
+    @authorized
+    async def put(self, _path: str) -> None:
+        await self._relay()
+
+    async def _relay_events(self) -> None:
+        """An endless answer: no faster than the browser takes it, and ended at both ends when it leaves."""
         refuse_others(self)
-        has_body = self.request.method in ("POST", "PATCH")
         query = f"?{self.request.query}" if self.request.query else ""
+        self._stream = asyncio.create_task(self._pass_on(f"events{query}"))
+        with suppress(asyncio.CancelledError):
+            await self._stream
+
+    async def _pass_on(self, target: str) -> None:
+        try:
+            async with answer(self._state, target, limit=_STREAM_BYTES) as body:
+                self.set_header("Content-Type", "application/x-ndjson")
+                self._begun = True
+                await self.flush()
+                while data := await body.read(_STREAM_BYTES):
+                    self.write(data)
+                    await self.flush()
+        except HostLost:
+            if not self._gone:
+                self._no_host()
+
+    async def _relay(self) -> None:
+        refuse_others(self)
+        has_body = self.request.method in ("POST", "PATCH", "PUT")
+        query = f"?{self.request.query}" if self.request.query else ""
+        as_sent = self.request.path.partition(f"{PREFIX}/")[2]  # ``path`` is decoded: a %2F in it would be a slash
         request = HTTPRequest(
-            f"http://gpusched{PREFIX}/{path}{query}",
+            f"http://gpusched{PREFIX}/{as_sent}{query}",
             method=self.request.method,
             body=self.request.body if has_body else None,
             headers={"Content-Type": "application/json"},
@@ -103,13 +150,14 @@ class RelayHandler(APIHandler):
             self._no_host()
         else:
             self.set_status(response.code)
-            self.finish()
+            # Jupyter's handlers would say JSON of an answer without a body.
+            self.finish(set_content_type=self._headers.get("Content-Type", "application/json"))
 
     def _header(self, line: str) -> None:
         if line.startswith("HTTP/"):
             self.set_status(int(line.split()[1]))
         name, found, value = line.partition(":")
-        if found and name.lower() in ("content-type", "x-gpusched-log-size"):
+        if found and name.lower() in ("content-type", "x-gpusched-log-size", "allow"):
             self.set_header(name, value.strip())
 
     def _chunk(self, data: bytes) -> None:
@@ -121,6 +169,8 @@ class RelayHandler(APIHandler):
 
     def on_connection_close(self) -> None:
         self._gone = True
+        if self._stream is not None:
+            self._stream.cancel()
         super().on_connection_close()
 
     def _no_host(self) -> None:
@@ -128,10 +178,17 @@ class RelayHandler(APIHandler):
             return
         self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
         self.set_header("Content-Type", "application/json")
-        self.finish(
-            '{"error": {"code": "no_host", "message": "The GPU scheduler is not reachable at the moment.", '
-            '"field": null, "hint": "It comes back by itself within 30 seconds; the server\'s log says why if not."}}'
-        )
+        self.finish(json.dumps({"error": _NO_HOST}))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """The server's own refusals, in the form of the host's, with what Jupyter's clients look for beside it."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        phrase = HTTPStatus(status_code).phrase
+        message = getattr(error, "log_message", None) or f"{phrase}."
+        code = "not_allowed" if status_code == HTTPStatus.FORBIDDEN else phrase.lower().replace(" ", "_")
+        detail = {"code": code, "message": message, "field": None, "hint": _HINTS.get(status_code)}
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps({"error": detail, "message": message, "reason": getattr(error, "reason", None)}))
 
 
 class GpuSchedExtension(ExtensionApp):
@@ -152,7 +209,7 @@ class GpuSchedExtension(ExtensionApp):
         client = SimpleAsyncHTTPClient(force_instance=True, resolver=resolver, max_clients=1000)
         self._feed = Feed(self._state)
         self.handlers.append((rf"{PREFIX}/stream", StreamHandler, {"feed": self._feed}))
-        self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client}))
+        self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client, "state": self._state}))
 
     async def stop_extension(self) -> None:
         """Stop hosting; unfinished jobs are left in the care of the daemon."""

@@ -60,10 +60,12 @@ class Picture:
         elif frame["type"] == "gpus":
             self.gpus = frame["gpus"]
         elif frame["type"] == "job":
-            self._take_job(frame["job"])
+            self._take_job(frame["job"], deleted=frame.get("event") == "deleted")
 
-    def _take_job(self, job: Frame) -> None:
+    def _take_job(self, job: Frame, *, deleted: bool) -> None:
         self.jobs.pop(job["id"], None)  # the newest comes last
+        if deleted:
+            return
         self.jobs[job["id"]] = job
         ended = [known for known, view in self.jobs.items() if view["phase"] in _FINAL]
         for known in ended[:-ENDED_KEPT]:
@@ -189,10 +191,12 @@ class Feed:
                 yield line
 
     def _pass_on(self, line: bytes) -> None:
+        if not line.strip():  # it only says that the host is there
+            return
         frame = json.loads(line)
         self._picture.take(frame)
         self._queue_is_old.set()
-        if frame["type"] == "snapshot":
+        if frame["type"] == "snapshot" or frame.get("event") == "deleted":
             for tab in self._tabs:
                 tab.start_over()
         else:

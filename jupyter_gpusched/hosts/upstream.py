@@ -26,11 +26,14 @@ class HostLost(Exception):
 
 
 @asynccontextmanager
-async def answer(state: Path, target: str) -> AsyncIterator[asyncio.StreamReader]:
-    """The body of the host's answer to ``GET target``, as it comes. Raises ``HostLost``."""
+async def answer(state: Path, target: str, *, limit: int = LONGEST_LINE) -> AsyncIterator[asyncio.StreamReader]:
+    """The body of the host's answer to ``GET target``, as it comes. Raises ``HostLost``.
+
+    limit  bytes that are taken from the host before they are read here.
+    """
     writer = None
     try:
-        reader, writer = await asyncio.open_unix_connection(_socket_of_host(state), limit=LONGEST_LINE)
+        reader, writer = await asyncio.open_unix_connection(_socket_of_host(state), limit=limit)
         writer.write(f"GET {PREFIX}/{target} HTTP/1.0\r\nHost: gpusched\r\n\r\n".encode())
         await asyncio.wait_for(_expect_ok(reader), _ANSWER_S)
         yield reader

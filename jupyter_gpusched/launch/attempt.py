@@ -25,6 +25,9 @@ LARGEST_RECORD = 1 << 20
 PAGE_BYTES = 256 * 1024
 """At most so much of a log goes into one answer as output."""
 
+COUNTED_AT_ONCE = 16 * 2**20
+"""Bytes of a journal of outputs that are looked through for its new lines."""
+
 TAIL_BYTES = 64 * 1024
 """What is shown of log text that the runner did not journal."""
 
@@ -95,6 +98,19 @@ def read_log(folder: Path, attempt: int, offset: int, limit: int) -> bytes:
 
 def log_tail(folder: Path, attempt: int, limit: int = TAIL_BYTES) -> bytes:
     return read_log(folder, attempt, max(0, log_size(folder, attempt) - limit), limit)
+
+
+def journaled_since(folder: Path, attempt: int, counted: int) -> tuple[int | None, int]:
+    """The end of what can be counted now of the journal of outputs, and its lines after byte ``counted``.
+
+    None when the attempt has no such journal, and its outputs are its log.
+    """
+    try:
+        with _opened(folder, attempt, "outputs.jsonl") as descriptor:
+            new = os.pread(descriptor, COUNTED_AT_ONCE, counted)
+    except OSError:
+        return None, 0
+    return counted + len(new), new.count(b"\n")
 
 
 def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[list[Output], int]:

@@ -17,10 +17,20 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 -- update_job: a known job after an event
 INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET phase = excluded.phase, live = excluded.live, state = excluded.state;
+ON CONFLICT (id) DO UPDATE SET
+    phase = excluded.phase, name = excluded.name, live = excluded.live, state = excluded.state;
 
 -- insert_work: what a new job runs
 INSERT INTO work (job_id, spec) VALUES (?, ?);
+
+-- forget_job: a job's record, at its owner's wish; parameters of the three: id
+DELETE FROM job WHERE id = ?;
+
+-- forget_work: what it ran
+DELETE FROM work WHERE job_id = ?;
+
+-- forget_events: all that happened to it
+DELETE FROM event WHERE job_id = ?;
 
 -- append_event: one event and the job it led to
 INSERT INTO event (seq, at, job_id, kind, detail, state) VALUES (?, ?, ?, ?, ?, ?);

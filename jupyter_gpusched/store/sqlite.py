@@ -89,6 +89,21 @@ class SqliteStore:
             for seq, change in enumerate(changes, first)
         ]
 
+    def forget(self, tombstone: Job, *, at: float, epoch: int) -> Recorded:
+        """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
+
+        Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
+        """
+        with self._write() as writer:
+            if writer.execute(SQL["epoch"]).fetchone()[0] != epoch:
+                raise Fenced(f"another host has taken over {self.path}")
+            seq = _last_seq(writer) + 1
+            for query in ("forget_work", "forget_job", "forget_events"):
+                writer.execute(SQL[query], (tombstone.id,))
+            row = (seq, at, tombstone.id, "deleted", _encode({}), _encode(tombstone))
+            writer.execute(SQL["append_event"], row)
+        return Recorded(seq, tombstone, "deleted", at, {})
+
     # --- reading ----------------------------------------------------------------------
 
     def live(self) -> list[Job]:

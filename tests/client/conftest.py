@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import threading
 
 import cloudpickle
 import pytest
@@ -42,6 +43,8 @@ class FakeHost:
 
     def __init__(self):
         self.specs = []
+        self.resubmissions = []
+        self.listened = threading.Event()
         self.views = {}
         self.logs = {}
         self.lines = {}
@@ -56,6 +59,16 @@ class FakeHost:
         self.specs.append(spec)
         self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []))
         return job_id
+
+    def resubmit(self, job_id, changes=None):
+        self.job(job_id)
+        self.resubmissions.append((job_id, changes or {}))
+        self.views["again000"] = a_view("again000", parent_id=job_id)
+        return "again000"
+
+    def events(self, after=None):
+        yield {"type": "snapshot", "seq": 1, "jobs": list(self.views.values()), "gpus": self.cards}
+        self.listened.wait(10)
 
     def health(self):
         return {"gpu_cause": "no driver is loaded"}

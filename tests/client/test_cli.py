@@ -82,8 +82,10 @@ def test_submit_prints_one_json_object(fake_host, capsys):
         (["show", "zzzz9999"], "zzzz9999"),
         (["logs", "zzzz9999"], "zzzz9999"),
         (["cancel", "zzzz9999"], "zzzz9999"),
-        (["resubmit", "abcd1234"], "not available"),
-        (["top"], "not available"),
+        (["resubmit", "--vram", "4"], "--vram"),
+        (["resubmit", "--vram", "4G"], "one job id"),
+        (["resubmit", "abcd1234", "efgh5678"], "one job id"),
+        (["resubmit", "zzzz9999"], "zzzz9999"),
         (["simulate", "trace.csv", "--gpus", "4"], "not available"),
         (["no-such-command"], "no-such-command"),
         ([], "COMMAND"),
@@ -191,3 +193,30 @@ def test_listing_jobs_loads_neither_jupyter_nor_ipython():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "3 []"
+
+
+def test_resubmit_takes_options_on_both_sides_of_the_id(fake_host, capsys, a_view, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fake_host.views["abcd1234"] = a_view()
+    code, out, _ = run(capsys, "resubmit", "--vram", "8G", "abcd1234", "--priority", "high", "--cwd", ".")
+    assert (code, out) == (0, "again000\n")
+    job_id, changes = fake_host.resubmissions[0]
+    assert (job_id, changes.pop("idempotency_key") != "") == ("abcd1234", True)
+    assert changes == {"vram": "8G", "priority": "high", "cwd": str(tmp_path)}
+
+
+def test_resubmit_lays_variables_over_those_of_the_old_job_and_can_wait(fake_host, capsys, a_view, monkeypatch):
+    fake_host.views["abcd1234"] = a_view()
+    monkeypatch.setattr(fake_host, "spec", lambda _id: {"env": {"A": "1", "B": "2"}})
+    code, out, _ = run(capsys, "resubmit", "abcd1234", "--env", "B=3", "--wait", "--json")
+    assert code == 0
+    assert fake_host.resubmissions[0][1]["env"] == {"A": "1", "B": "3"}
+    assert json.loads(out)["phase"] == "succeeded"
+
+
+def test_show_explain_tells_what_became_of_each_attempt(fake_host, capsys, a_view):
+    ended = {"phase": "failed", "exit_code": 1, "message": "exit code 1", "position": None}
+    attempts = [{"number": 1, "message": "signal 9: killed"}, {"number": 2, "message": "exit code 1"}]
+    fake_host.views["abcd1234"] = a_view(**ended, attempts=attempts)
+    told = run(capsys, "show", "abcd1234", "--explain")[1]
+    assert told == "exit code 1\nattempt 1: signal 9: killed\nattempt 2: exit code 1\n"

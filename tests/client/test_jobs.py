@@ -210,3 +210,12 @@ def test_importing_the_package_loads_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_job_can_be_submitted_again_with_changes(fake_host, a_view, monkeypatch):
+    fake_host.views["abcd1234"] = a_view()
+    monkeypatch.setattr(fake_host, "spec", lambda _id: {"env": {"A": "1"}})
+    again = gs.job("abcd1234").resubmit(vram="8G", env={"B": "2"})
+    assert again.view["parent_id"] == "abcd1234"
+    assert fake_host.resubmissions[0][1]["env"] == {"A": "1", "B": "2"}
+    assert fake_host.resubmissions[0][1]["vram"] == "8G"

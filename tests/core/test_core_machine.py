@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 from jupyter_gpusched.core.explain import waiting_all
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import (
+    Amended,
     CancelRequested,
     Exited,
     Launch,
@@ -23,7 +24,7 @@ from jupyter_gpusched.core.messages import (
     Vanished,
     Voided,
 )
-from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase
+from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase, Priority, Request, Terms
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply, queued
 from tests.core.conftest import SETTINGS, G, card, job, record
@@ -103,6 +104,11 @@ class Core(RuleBasedStateMachine):
     @rule(job_id=jobs)
     def cancel(self, job_id):
         self.happen(CancelRequested(job_id, "ann"))
+
+    @rule(job_id=jobs, vram=st.sampled_from([None, 2 * G, 20 * G]), priority=st.sampled_from(Priority))
+    def amend(self, job_id, vram, priority):
+        terms = Terms("other", Request(vram=vram), priority, None, 1.0, 0, ())
+        self.tell(job_id, lambda _number: Amended(job_id, "ann", terms))
 
     @precondition(lambda self: self.journal)
     @rule()

@@ -5,6 +5,7 @@ import pytest
 
 from jupyter_gpusched.core.machine import TRANSITIONS, JobEvent, advance, backoff_s, diagram
 from jupyter_gpusched.core.messages import (
+    Amended,
     CancelRequested,
     Claimed,
     Exited,
@@ -26,11 +27,19 @@ from jupyter_gpusched.core.model import (
     IllegalTransition,
     Outcome,
     Phase,
+    Priority,
+    Request,
     Stop,
+    Terms,
 )
 from tests.core.conftest import G, grant, job, record
 
 NOW = 100.0
+
+
+def terms(**more):
+    fields = {"name": "new", "request": Request(vram=G), "priority": Priority.HIGH, "time_limit_s": 60.0}
+    return Terms(**({**fields, "grace_s": 1.0, "retries": 2, "tags": ("a",)} | more))
 
 
 def placed(the_job, at=1.0):
@@ -73,6 +82,7 @@ def events(the_job):
         Vanished(the_job.id, number, "the machine was restarted"),
         GpuLost(the_job.id, number, "GPU 0, the card fell off the bus"),
         CancelRequested(the_job.id, "bob"),
+        Amended(the_job.id, "ann", terms()),
     ]
 
 
@@ -257,3 +267,19 @@ def test_a_second_cancel_changes_nothing(reason):
 def test_what_the_attempts_asked_for_is_kept_when_their_grants_are_gone():
     moved, _ = advance(placed(job(vram=3 * G)), Voided("aaaa0001", 1), NOW)
     assert moved.attempts[0].gpus[0].promised == 3 * G
+
+
+def test_an_amended_job_has_the_new_terms_and_keeps_its_age():
+    before = replace(job(at=3.0), claim=Claim(("GPU-0",), 5.0))
+    after, told = advance(before, Amended(before.id, "ann", terms()), NOW)
+    assert told == []
+    assert (after.name, after.request, after.priority, after.tags) == ("new", Request(vram=G), Priority.HIGH, ("a",))
+    assert (after.time_limit_s, after.grace_s, after.retries) == (60.0, 1.0, 2)
+    assert (after.submitted_at, after.since, after.phase) == (before.submitted_at, before.since, before.phase)
+
+
+def test_cards_stay_kept_for_an_amended_job_only_while_it_asks_for_the_same():
+    before = replace(job(), claim=Claim(("GPU-0",), 5.0))
+    renamed = terms(request=before.request)
+    assert advance(before, Amended(before.id, "ann", renamed), NOW)[0].claim == before.claim
+    assert advance(before, Amended(before.id, "ann", terms()), NOW)[0].claim is None

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpusched.core.messages import (
+    Amended,
     CancelRequested,
     Claimed,
     Exited,
@@ -12,7 +13,7 @@ from jupyter_gpusched.core.messages import (
     Started,
     Submitted,
 )
-from jupyter_gpusched.core.model import Claim, IllegalTransition, Phase, Priority
+from jupyter_gpusched.core.model import Claim, IllegalTransition, Phase, Priority, Request, Terms
 from jupyter_gpusched.core.schedule import schedule
 from jupyter_gpusched.core.state import NotLive, State, apply, queued, release_overdue
 from tests.core.conftest import SETTINGS, G, card, grant, job, record
@@ -173,3 +174,23 @@ def test_a_final_job_from_the_journal_is_left_out():
 def test_the_kinds_of_changes_name_their_events():
     step = schedule(run(State.begin(SETTINGS, gpus=[card(at=10.0)]), Submitted((job(),)))[0], 10.0)
     assert [(change.kind, change.detail) for change in step.changes] == [("placed", {"gpus": ["GPU-0"]})]
+
+
+def test_an_amended_job_changes_lines_and_places_in_the_queue():
+    state, _ = run(State.begin(SETTINGS), Submitted((job("a", at=1.0), job("b", at=2.0), job("c", at=3.0))))
+    urgent = Terms("c", Request(vram=G), Priority.HIGH, None, 30.0, 0, ())
+    state, changes = run(state, Amended("c", "ann", urgent))
+    assert [place.job_id for place in queued(state)] == ["c", "a", "b"]
+    assert [(change.kind, change.detail) for change in changes] == [("amended", {"by": "ann"})]
+    assert State.begin(SETTINGS, state.jobs.values()) == state
+
+
+def test_an_amendment_that_changes_nothing_is_not_written_down():
+    one = job()
+    same = Terms(one.name, one.request, one.priority, one.time_limit_s, one.grace_s, one.retries, one.tags)
+    assert run(State.begin(SETTINGS), Submitted((one,)), Amended(one.id, "ann", same))[1][1:] == []
+
+
+def test_only_a_live_job_is_amended():
+    with pytest.raises(NotLive):
+        apply(State.begin(SETTINGS), Amended("gone", "ann", Terms("x", Request(), Priority.LOW, None, 1.0, 0, ())), 1.0)

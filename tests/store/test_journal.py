@@ -195,3 +195,30 @@ def test_an_empty_file_left_by_a_crash_becomes_a_database(path):
     store = SqliteStore(path)
     assert store.live() == []
     store.close()
+
+
+def test_a_forgotten_job_leaves_one_event_and_its_key_is_free_again(store, epoch, submit, make_job):
+    submit(store, epoch, replace(make_job(), idempotency_key="once"))
+    last = store.last_seq()
+    told = store.forget(replace(make_job(), name=""), at=9.0, epoch=epoch)
+    assert (told.seq, told.kind) == (last + 1, "deleted")
+    assert store.job("aaaaaaaa") is None
+    assert store.work("aaaaaaaa") is None
+    assert store.jobs() == []
+    assert [(event.seq, event.kind, event.job.name) for event in store.events(after=0, limit=9)] == [
+        (last + 1, "deleted", "")
+    ]
+    submit(store, epoch, replace(make_job(), idempotency_key="once"))
+
+
+def test_a_fenced_host_forgets_nothing(store, epoch, submit, make_job):
+    submit(store, epoch, make_job())
+    with pytest.raises(Fenced):
+        store.forget(make_job(), at=9.0, epoch=epoch - 1)
+    assert store.job("aaaaaaaa") is not None
+
+
+def test_a_job_that_gets_another_name_is_found_by_it(store, epoch, submit, make_job):
+    submit(store, epoch, make_job())
+    store.record([Change(replace(make_job(), name="other"), "amended", 2.0, {})], {}, epoch=epoch)
+    assert [job.name for job in store.jobs(name="other")] == ["other"]

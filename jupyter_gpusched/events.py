@@ -1,0 +1,129 @@
+"""GET events: what happens, as NDJSON, without end.
+
+Job events come from the journal, so that a slow reader costs nothing and a reconnect with
+``after`` misses nothing and sees nothing twice. Of cards and outputs only the newest is ever
+sent, and only to a reader that has taken what it was sent before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import termios
+import time
+
+import anyio
+import anyio.to_thread
+import msgspec
+from tornado.iostream import StreamClosedError
+
+from . import wire
+from .core.model import JobId
+from .desk import Desk, Handler, first_of
+from .growth import Reach
+from .ports import Recorded
+from .views import Views
+
+BATCH = 500
+LONGEST_SILENCE_S = 15.0
+"""After so long without a frame an empty line is sent, so that both ends know of each other."""
+
+
+class EventsHandler(Handler):
+    """GET events, from ``after`` on; without it, or with one that this journal never gave, a snapshot comes first."""
+
+    def initialize(self, desk: Desk) -> None:
+        super().initialize(desk)
+        self._gone = anyio.Event()
+        self._sent_at = time.monotonic()
+        self._gpus: list[wire.GpuView] | None = None
+        self._told: dict[JobId, Reach] = {}
+
+    async def get(self) -> None:
+        self.set_header("Content-Type", "application/x-ndjson")
+        after = self.number("after")
+        async with self.desk.stream():
+            try:
+                await self._follow(await self._begin(None if after is None else int(after)))
+            except StreamClosedError:
+                return
+
+    def on_connection_close(self) -> None:
+        self._gone.set()
+        super().on_connection_close()
+
+    async def _begin(self, after: int | None) -> int:
+        engine = self.desk.engine
+        if after is not None and after <= max(engine.last_seq, await anyio.to_thread.run_sync(engine.store.last_seq)):
+            await self.flush()
+            return after
+        seq = engine.last_seq
+        views, gpus = self.views(), self.views().gpus()
+        jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
+        await self._send(wire.SnapshotFrame(seq=seq, jobs=views.jobs(jobs), gpus=gpus))
+        self._gpus = gpus
+        return seq
+
+    async def _follow(self, after: int) -> None:
+        engine, closing = self.desk.engine, self.desk.closing
+        while not closing.is_set() and not self._gone.is_set():
+            changed = engine.watch(None)
+            try:
+                after = await self._send_jobs(after)
+                if not self._unread():
+                    await self._send_outputs(after)
+                    await self._send_gpus(after)
+                if time.monotonic() - self._sent_at > LONGEST_SILENCE_S:
+                    await self._send_line(b"")
+                await first_of(changed.wait(), closing.wait(), self._gone.wait())
+            finally:
+                engine.unwatch(None, changed)
+
+    async def _send_jobs(self, after: int) -> int:
+        store = self.desk.engine.store
+        while records := await anyio.to_thread.run_sync(lambda cursor: store.events(after=cursor, limit=BATCH), after):
+            views = self.views()
+            for record in records:
+                if record.job.owner == self.caller.user:
+                    await self._send(_job_frame(record, views))
+            after = records[-1].seq
+        return after
+
+    async def _send_gpus(self, after: int) -> None:
+        gpus = self.views().gpus()
+        if gpus != self._gpus:
+            self._gpus = gpus
+            await self._send(wire.GpusFrame(seq=after, gpus=gpus))
+
+    async def _send_outputs(self, after: int) -> None:
+        jobs = self.desk.engine.state.jobs
+        reaches = await self.desk.growth.look(job for job in jobs.values() if job.phase.active)
+        for job_id, reach in reaches.items():
+            own = jobs[job_id].owner == self.caller.user
+            if own and reach != self._told.get(job_id, Reach(reach.attempt)):
+                await self._send(
+                    wire.OutputsFrame(
+                        seq=after, job_id=job_id, attempt=reach.attempt, next=reach.cursor, log_size=reach.log_size
+                    )
+                )
+        self._told = reaches
+
+    def _unread(self) -> bool:
+        """Whether the reader has yet to take something from its socket: whoever is slow gets no backlog."""
+        try:
+            answer = fcntl.ioctl(self.request.connection.stream.socket, termios.TIOCOUTQ, bytes(4))  # type: ignore[union-attr]
+        except (OSError, AttributeError):  # closed meanwhile, or a kernel that cannot say
+            return False
+        return bool(struct.unpack("i", answer)[0])
+
+    async def _send(self, frame: msgspec.Struct) -> None:
+        await self._send_line(msgspec.json.encode(frame))
+
+    async def _send_line(self, line: bytes) -> None:
+        self.write(line + b"\n")
+        await self.flush()
+        self._sent_at = time.monotonic()
+
+
+def _job_frame(record: Recorded, views: Views) -> wire.JobFrame:
+    return wire.JobFrame(seq=record.seq, event=record.kind, at=record.at, job=views.past(record.job))

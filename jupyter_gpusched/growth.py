@@ -1,0 +1,68 @@
+"""How far the outputs of running jobs reach, for whoever listens to events.
+
+Files are looked at, never read into an answer: an event says that there is more, not what.
+Nothing is looked at while nobody listens, and once however many do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from .core.model import Job, JobId
+from .launch import attempt as files
+
+LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where the outputs of an attempt end: the cursor for ``outputs``, and the size of the log.
+
+    counted  bytes of the journal of outputs that the cursor counts.
+    """
+
+    attempt: int
+    cursor: int = 0
+    log_size: int = 0
+    counted: int = 0
+
+
+@dataclass
+class Growth:
+    """Keeps what was seen last, so that only what is new is counted."""
+
+    folder: Callable[[JobId], Path]
+    _seen: dict[JobId, Reach] = field(default_factory=dict)
+    _looked_at: float = 0.0
+    _looking: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def look(self, running: Iterable[Job]) -> dict[JobId, Reach]:
+        """The reach of each of all the running jobs, not older than half a second."""
+        jobs = list(running)
+        async with self._looking:
+            unseen = [job for job in jobs if self._seen.get(job.id, Reach(0)).attempt != job.attempt]
+            if unseen or time.monotonic() - self._looked_at > LOOK_EVERY_S:
+                self._seen = await anyio.to_thread.run_sync(self._look, jobs)
+                self._looked_at = time.monotonic()
+            return {job.id: self._seen[job.id] for job in jobs if job.id in self._seen}
+
+    def _look(self, jobs: list[Job]) -> dict[JobId, Reach]:
+        return {job.id: self._reach(job) for job in jobs}
+
+    def _reach(self, job: Job) -> Reach:
+        before = self._seen.get(job.id, Reach(job.attempt))
+        if before.attempt != job.attempt:
+            before = Reach(job.attempt)
+        folder = self.folder(job.id)
+        log_size = files.log_size(folder, job.attempt)
+        counted, lines = files.journaled_since(folder, job.attempt, before.counted)
+        if counted is None:  # no journal of outputs: the log is the one output, and the cursor a place in it
+            return Reach(job.attempt, log_size, log_size)
+        earlier = before.cursor if before.counted else 0
+        return replace(before, cursor=earlier + lines, log_size=log_size, counted=counted)
