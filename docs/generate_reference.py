@@ -79,6 +79,7 @@ ERRORS = {
     "wrong_phase": (409, "the job is not in a phase in which this can be done"),
     "conflict": (409, "the idempotency key has been taken by another request meanwhile; ask again"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
+    "simulation_gives_way": (409, "the same, and the host ends, since it has nothing to do; ask again and start another"),
     "too_large": (413, "the body is larger than 512 MiB"),
     "not_allowed": (403, "another user's host; in a Jupyter server: no login, token or permission"),
     "unavailable": (503, "the host cannot answer now; try again in a moment"),
