@@ -148,7 +148,7 @@ def _present(inputs: Sequence[str], namespace: Mapping[str, Any]) -> list[str]:
 
 def _belongs_to_notebook(name: str, namespace: Mapping[str, Any]) -> bool:
     """Whether a name is the user's own and not one that IPython puts everywhere."""
-    if name not in namespace or _NEVER.fullmatch(name):
+    if name not in namespace or (_NEVER.fullmatch(name) and name != "__main__"):
         return False
     made_by = getattr(namespace[name], "__module__", None)
     return not (name in ("display", "open") and isinstance(made_by, str) and made_by.startswith("IPython"))

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from . import pickling
 from .records import write_file
 
 FORMAT = 1
@@ -59,10 +60,23 @@ def save(folder: str, name: str, namespace: dict[str, Any]) -> None:
     save_value(folder, name, namespace[name], what=f"output {name!r}", way_out="save it to a file in the cell instead")
 
 
+def dumped(value: object) -> bytes:
+    """A value pickled with all that it needs of ``__main__``."""
+
+    class Pickler(_cloudpickle().Pickler):  # type: ignore[misc, name-defined, unused-ignore]
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = pickling.reduce(obj, self.dispatch_table)
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+    content = io.BytesIO()
+    Pickler(content, protocol=4).dump(value)
+    return content.getvalue()
+
+
 def save_value(folder: str, name: str, value: object, *, what: str, way_out: str) -> None:
     """Write a value under this name, whole or not at all."""
     try:
-        content = _cloudpickle().dumps(value, protocol=4)
+        content = dumped(value)
     except CannotTravel:
         raise
     except Exception as error:  # noqa: BLE001  pickling runs code of the value, which may raise anything
@@ -74,7 +88,7 @@ def save_value(folder: str, name: str, value: object, *, what: str, way_out: str
 def save_exception(folder: str, error: BaseException, text: str, *, attempt: int) -> None:
     """Keep an exception for whoever asks for the result: itself if it can travel, in any case its traceback's text."""
     try:
-        content = _cloudpickle().dumps(error.with_traceback(None), protocol=4)
+        content = dumped(error.with_traceback(None))
     except Exception:  # noqa: BLE001  see save_value; the text will do
         content = None
     _write(folder, "exception", error, {"value": content, "text": text, "attempt": attempt})

@@ -93,6 +93,12 @@ def test_results_come_out(cell):
     assert (ended.result("model").w, ended.result("loss")) == (5, [0.5])
 
 
+def test_a_cached_function_comes_out(cell):
+    source = "import functools, __main__\n@functools.cache\ndef twice(x): return 2 * x\nhere = __main__.twice(1)"
+    ended = cell(source, outputs=["twice", "here"])
+    assert (ended.exit.message, ended.result("twice")(4)) == ("ended well", 8)
+
+
 def test_a_result_that_cannot_travel_fails_the_job_and_keeps_the_others(cell):
     ended = cell("import threading\nlock = threading.Lock()\nloss = 0.5", outputs=["lock", "missing", "loss"])
     assert ended.exit.code == 1
