@@ -15,7 +15,7 @@ import types
 from typing import Any
 
 from . import values, worker
-from .job import Place, code_of
+from .job import Place, code_of, find_working_folder
 from .journal import Journal
 from .unattended import refuse_input
 
@@ -23,6 +23,7 @@ from .unattended import refuse_input
 def run_function(_work: dict[str, Any], place: Place, journal: Journal) -> int:
     main = types.ModuleType("__main__")
     shell = _shell(journal, main)
+    find_working_folder()
     main.__file__ = worker.main_file(place.attempt_folder, place.here, payload=place.payload, source=None)
     sys.argv = [main.__file__]
     call = values.load_call(place.payload, main.__dict__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import json
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -74,6 +75,14 @@ def open_outputs(attempt_folder: str) -> Journal:
     return journal
 
 
+def find_working_folder() -> None:
+    """Modules in the working folder are found as in a notebook: before installed ones, after the standard library."""
+    if "" not in sys.path:
+        names = [os.path.basename(folder) for folder in sys.path]
+        places = [names.index(name) for name in ("site-packages", "dist-packages") if name in names]
+        sys.path.insert(min(places, default=len(names)), "")
+
+
 def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     try:
         from .shell import new_shell
@@ -85,6 +94,7 @@ def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     payload = place.payload if cell["has_payload"] else None
     main = types.ModuleType("__main__")
     shell = new_shell(journal, main)
+    find_working_folder()
     main.__file__ = f"{place.attempt_folder}/cell.py"
     sys.argv = [main.__file__]
     if payload is not None:
@@ -111,7 +121,7 @@ def exit_code(result: Any) -> int:
 def code_of(exit_: SystemExit) -> int:
     code = exit_.code
     if code is None or isinstance(code, int):
-        return code or 0
+        return 1 if code and not code & 0xFF else code or 0  # the system keeps 8 bits: 256 would be success
     sys.stderr.write(f"{code}\n")
     return 1
 

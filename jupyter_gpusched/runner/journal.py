@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ MOST_RICH = 256 << 20
 
 RECORD_BYTES = 64 << 10
 FLUSH_S = 0.2
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Journal:
@@ -154,7 +157,7 @@ class Journal:
     def _record(self, output: dict[str, Any]) -> int:
         covered = self._covered if self._text_left > 0 or output["output_type"] == "stream" else None
         place = {} if covered is None else {"log_end": covered}
-        line = json.dumps({**output, **self._mark, **place}, default=str).encode() + b"\n"
+        line = _utf8(json.dumps({**output, **self._mark, **place}, default=str, ensure_ascii=False)) + b"\n"
         _write_all(self._records, line)
         return len(line)
 
@@ -232,6 +235,14 @@ def whole_characters(raw: bytes) -> int:
 
 def _notice(text: str) -> dict[str, Any]:
     return {"output_type": "stream", "name": "stderr", "text": f"\n[gpusched: {text}]\n"}
+
+
+def _utf8(json_text: str) -> bytes:
+    """JSON as UTF-8; half a character (a lone surrogate) is shown by its number, as in the log."""
+    try:
+        return json_text.encode()
+    except UnicodeEncodeError:
+        return _HALVES.sub(lambda half: f"\\\\u{ord(half[0]):x}", json_text).encode()
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

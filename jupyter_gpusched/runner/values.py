@@ -108,7 +108,8 @@ def _read(path: str, namespace: dict[str, Any], *, or_else: str) -> Any:
     if not (isinstance(payload, dict) and payload.get("__gpusched__") == FORMAT):
         return payload
     _check_python(tuple(payload["python"]), or_else)
-    sys.path[1:1] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
+    after_here = sys.path.index("") + 1 if "" in sys.path else 1
+    sys.path[after_here:after_here] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
     for name, text in payload.get("sources", {}).items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     return _unpickled(payload["values"], namespace, or_else)
