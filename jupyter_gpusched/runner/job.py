@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from . import values, worker
+from . import snapshot, values, worker
 from .journal import JobStream, Journal
 
 
@@ -102,6 +102,7 @@ def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     source = str(cell["source"])
     plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
     worker.main_file(place.attempt_folder, place.here, payload=payload, source=plain)
+    snapshot.hook(worker.snapshot_of(main.__dict__, place.attempt_folder, plain).write)
     if "%autoreload" in source and "load_ext autoreload" not in source:  # loaded by an earlier cell of the notebook
         shell.run_line_magic("load_ext", "autoreload")
     result = shell.run_cell(source, store_history=True)

@@ -136,16 +136,25 @@ def _unpickled(content: bytes, namespace: dict[str, Any], or_else: str) -> Any:
         ) from error
 
 
+def unpickled_for_main(content: bytes, namespace: dict[str, Any]) -> Any:
+    """A value of the job in one of its worker processes, where ``namespace`` is to become ``__main__``."""
+    return _Unpickler(io.BytesIO(content), namespace, own_main=True).load()
+
+
 class _Unpickler(pickle.Unpickler):
     """Makes functions that were defined in a notebook live in the job's ``__main__``."""
 
-    def __init__(self, file: io.BytesIO, namespace: dict[str, Any]) -> None:
+    def __init__(self, file: io.BytesIO, namespace: dict[str, Any], *, own_main: bool = False) -> None:
+        """own_main  ``namespace`` is to become the one of ``__main__``, as in a worker process."""
         super().__init__(file)
+        self._own_main = own_main
         self._namespace = namespace
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_make_function" and module.startswith("cloudpickle"):
             return self._make_function
+        if module == "__main__" and self._own_main and name in self._namespace:
+            return self._namespace[name]
         if module.partition(".")[0] == "cloudpickle":
             _cloudpickle()
         return super().find_class(module, name)
