@@ -13,7 +13,7 @@ import types
 import typing
 from typing import Any
 
-_CACHED = type(functools.lru_cache(lambda: None))
+CACHED = type(functools.lru_cache(lambda: None))
 
 
 class _Caching:
@@ -35,7 +35,7 @@ def reduce(obj: Any, by_type: typing.Mapping[type, Any] = {}) -> Any:  # noqa: B
     by_type  the reductions that the pickler knows for types.
     Raises ``PicklingError`` for a value that can only be named, in a ``__main__`` that the reader has not.
     """
-    if isinstance(obj, _CACHED):
+    if isinstance(obj, CACHED):
         return NotImplemented if _importable(obj) else _reduced_cache(obj)
     if isinstance(obj, types.ModuleType):
         return (importlib.import_module, ("__main__",)) if obj is sys.modules["__main__"] else NotImplemented

@@ -164,7 +164,8 @@ def _bound(statements: Iterable[ast.stmt]) -> set[str]:
 
 def _code_of(value: object, home: dict[str, Any]) -> list[types.CodeType]:
     """The code of a function of the notebook that the cell brought along."""
-    value = getattr(value, "__wrapped__", value)
+    if isinstance(value, (types.FunctionType, pickling.CACHED)):
+        value = getattr(value, "__wrapped__", value)
     return [value.__code__] if isinstance(value, types.FunctionType) and value.__globals__ is home else []
 
 
