@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from jupyter_gpusched import capture as capturing
+from jupyter_gpusched import travel
 from jupyter_gpusched.capture import capture
 from jupyter_gpusched.core.model import BadRequest
 
@@ -79,6 +80,25 @@ def test_new_types_and_the_module_main_travel(shell):
     arrived = values_of(captured)
     assert arrived["__main__"] is arrived["here"] is sys.modules["__main__"]
     assert arrived["Metres"](2.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("model = train(data)  # now", ["not found in this notebook: train, data. "]),
+        ("with guard:\n    for x in xs:\n        step(x)", ["not found in this notebook: guard, xs, step. "]),
+        ("def f():\n    return later\nprint(known, len, display, __name__, [i for i in known])", []),
+        ("import numpy as np\nx = np.ones(3)\nx += 1\nfor i in x:\n    y = i\ny", []),
+        ("try:\n    unicode\nexcept NameError:\n    pass\nif known:\n    maybe", []),
+        ("from math import *\nsqrt(4)", []),
+        ("%run setup.py\ntrain()", []),
+        ("%time train()", []),
+    ],
+)
+def test_names_that_are_surely_needed_and_nowhere_are_told(cell, told):
+    warnings = capture(cell, {"known": [1]}, None).warnings
+    assert [warning.partition("Run")[0] for warning in warnings] == told
+    assert capture(cell, {}, None, automatic=False).warnings == ()
 
 
 def test_modules_travel_by_import():
@@ -163,7 +183,8 @@ def test_an_open_binary_file_is_refused(tmp_path):
 
 
 def test_too_much_data_is_refused_with_its_size_and_the_largest_variables(monkeypatch):
-    monkeypatch.setattr(capturing, "LARGEST_PAYLOAD", 2**20)
+    for module in (capturing, travel):
+        monkeypatch.setattr(module, "LARGEST_PAYLOAD", 2**20)
     error = refused("big, small", {"big": bytearray(3 * 2**20), "small": 1})
     assert "3 MiB, at most 1 MiB" in error.message
     assert error.message.index("`big` (bytearray, 3 MiB)") < error.message.index("`small`")
