@@ -168,7 +168,9 @@ def _code_of(value: object) -> list[object]:
 
 
 def _is_own(value: object) -> bool:
-    return isinstance(value, (types.FunctionType, type, functools._lru_cache_wrapper)) and value.__module__ == "__main__"
+    return (
+        isinstance(value, (types.FunctionType, type, functools._lru_cache_wrapper)) and value.__module__ == "__main__"
+    )
 
 
 def _kept_text(name: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ CACHED = type(functools.lru_cache(lambda: None))
 class _Caching:
     """Pickled as the decorator ``lru_cache(maxsize, typed)`` itself."""
 
-    def __init__(self, maxsize: int | None, typed: bool) -> None:  # noqa: FBT001
+    def __init__(self, maxsize: int | None, typed: bool) -> None:
         self._arguments = maxsize, typed
 
     def __call__(self, function: Any) -> Any:
@@ -29,7 +29,7 @@ class _Caching:
         return functools.lru_cache, self._arguments
 
 
-def reduce(obj: Any, by_type: typing.Mapping[type, Any] = {}) -> Any:  # noqa: B006 - it is only read
+def reduce(obj: Any, by_type: typing.Mapping[type, Any]) -> Any:
     """A reduction for ``reducer_override``, or ``NotImplemented``.
 
     by_type  the reductions that the pickler knows for types.
@@ -44,7 +44,7 @@ def reduce(obj: Any, by_type: typing.Mapping[type, Any] = {}) -> Any:  # noqa: B
     if isinstance(obj, typing.NewType):
         return typing.NewType, (obj.__name__, obj.__supertype__)
     if isinstance(getattr(obj, "__name__", None), str) and isinstance(obj.__reduce_ex__(4), str):
-        raise pickle.PicklingError(f"{obj.__name__!r} of this notebook is pickled by its name, which a job does not know")
+        raise pickle.PicklingError(f"{obj.__name__!r} of this notebook travels by its name, which a job does not know")
     return NotImplemented
 
 

@@ -43,7 +43,7 @@ class _WhenImported:
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
         if name != _MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
@@ -86,7 +86,9 @@ class Snapshot:
     def write(self) -> None:
         """Write what is there now. What cannot be pickled is left out, and said once."""
         home = self._namespace
-        used = _looked_up([self._definitions(), *(code for value in list(home.values()) for code in _code_of(value, home))])
+        used = _looked_up(
+            [self._definitions(), *(code for value in list(home.values()) for code in _code_of(value, home))]
+        )
         pickled = {}
         for name in sorted(used & self._made & home.keys()):
             if isinstance(home[name], types.ModuleType):
@@ -181,17 +183,10 @@ def _looked_up(codes: list[types.CodeType]) -> set[str]:
     return names
 
 
-def read(path: str, unpickled: Callable[[bytes], Any], complain: Callable[[str], None]) -> dict[str, Any]:
-    """In a worker: the values that are there."""
+def read(path: str) -> dict[str, bytes]:
+    """In a worker: the values that are there, each pickled."""
     try:
         with open(path, "rb") as file:
-            pickled = pickle.loads(file.read())  # noqa: S301  the job's own
+            return dict(pickle.loads(file.read()))  # noqa: S301  the job's own
     except FileNotFoundError:
         return {}
-    found = {}
-    for name, content in pickled.items():
-        try:
-            found[name] = unpickled(content)
-        except Exception as error:  # noqa: BLE001, PERF203  unpickling runs code of the value
-            complain(f"`{name}` is not known here: {type(error).__name__}: {error}")
-    return found

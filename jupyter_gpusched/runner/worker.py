@@ -103,12 +103,27 @@ def define(source: str, path: str, namespace: dict[str, Any]) -> None:
         return failures
 
     failed = failing(filter(is_definition, statements))
-    made = snapshot.read(path + _VALUES, lambda content: values.unpickled_for_main(content, namespace), _complain)
+    pickled = snapshot.read(path + _VALUES)
+    made, _ = _unpickled(pickled, namespace)
     namespace.update(made)
-    for statement, error in failing(failed).items():
+    for statement, error in failing(failed).items():  # once more, with these values
         if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
             _complain(f"line {statement.lineno} of the cell is not known here: {type(error).__name__}: {error}")
-    namespace.update(made)
+    more, missing = _unpickled({name: content for name, content in pickled.items() if name not in made}, namespace)
+    for name, error in missing.items():
+        _complain(f"`{name}` is not known here: {type(error).__name__}: {error}")
+    namespace.update({**made, **more})
+
+
+def _unpickled(pickled: dict[str, bytes], namespace: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """The values that can be had by now, and why the others cannot."""
+    found, failures = {}, {}
+    for name, content in pickled.items():
+        try:
+            found[name] = values.unpickled_for_main(content, namespace)
+        except Exception as error:  # noqa: BLE001, PERF203  unpickling runs code of the value
+            failures[name] = error
+    return found, failures
 
 
 def plain_python(transformed: str, transform: Any) -> str:

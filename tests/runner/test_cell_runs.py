@@ -28,8 +28,15 @@ def test_autoreload_loaded_by_an_earlier_cell_is_there(cell):
 
 @pytest.mark.parametrize(
     ("source", "code"),
-    [("import sys; sys.exit(3)", 3), ("exit(4)", 4), ("quit()\nprint(1)", 0), ("import sys; sys.exit()", 0)]
-    + [("import sys; sys.exit(256)", 1), ("exit(-512)", 1), ("exit(True)", 1)],
+    [
+        ("import sys; sys.exit(3)", 3),
+        ("exit(4)", 4),
+        ("quit()\nprint(1)", 0),
+        ("import sys; sys.exit()", 0),
+        ("import sys; sys.exit(256)", 1),
+        ("exit(-512)", 1),
+        ("exit(True)", 1),
+    ],
 )
 def test_a_cell_that_exits_ends_with_its_own_code(cell, source, code):
     ended = cell(source)

@@ -110,7 +110,8 @@ def test_a_chatty_cell_is_bounded_in_the_journal_and_whole_in_the_log(cell):
 def test_threads_and_signal_handlers_print_without_loss(cell):
     ended = cell(
         "import signal, threading\n"
-        "signal.signal(signal.SIGALRM, lambda *_: print('tick\\n', end=''))\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
+        "signal.signal(signal.SIGALRM, lambda *_: print('tick\\n', end=''))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
         "def talk(n):\n    for i in range(500): print(f'{n}:{i}\\n', end='')\n"
         "ts = [threading.Thread(target=talk, args=(n,)) for n in range(4)]\n"
         "[t.start() for t in ts]; [t.join() for t in ts]\nsignal.setitimer(signal.ITIMER_REAL, 0);"

@@ -41,7 +41,10 @@ class Box:
     def __init__(self, x): self.x = x
 W = math.sqrt(16)
 WORD = re.compile("a+")
+class Sized:
+    w = W
 box = Box(2)
+sized = Sized()
 CONFIG = {}
 CONFIG["lr"] = float(1)
 lock = threading.Lock()
@@ -49,6 +52,7 @@ scale = sum([5])
 later = W + 1
 def total(x, w=W):
     with open(__file__): pass
+    assert sized.w == 4
     return w + x + later + box.x + CONFIG["lr"] + isinstance(box, Box) + len(WORD.match("aa")[0])
 def f(x): return total(x) * helper()
 def locked(): return lock
