@@ -7,6 +7,7 @@ refused here, by name. Never runs the cell and never changes a value.
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import re
 import warnings as python_warnings
@@ -68,7 +69,8 @@ def capture(
     extras = search_path()
     brought = {name: namespace[name] for name in kept}
     payload = envelope(values, extras, sources_of(brought.values())) if kept or (extras and automatic) else None
-    return Captured(payload, tuple(kept), tuple(_warnings(brought)))
+    unknown = [name for name in names.needed if _is_unknown(name, namespace)] if automatic else []
+    return Captured(payload, tuple(kept), (*_warnings(brought), *_of_unknown(unknown)))
 
 
 def _transform(shell: Any) -> Transform:
@@ -148,10 +150,19 @@ def _present(inputs: Sequence[str], namespace: Mapping[str, Any]) -> list[str]:
 
 def _belongs_to_notebook(name: str, namespace: Mapping[str, Any]) -> bool:
     """Whether a name is the user's own and not one that IPython puts everywhere."""
-    if name not in namespace or _NEVER.fullmatch(name):
+    if name not in namespace or (_NEVER.fullmatch(name) and name != "__main__"):
         return False
     made_by = getattr(namespace[name], "__module__", None)
     return not (name in ("display", "open") and isinstance(made_by, str) and made_by.startswith("IPython"))
+
+
+def _is_unknown(name: str, namespace: Mapping[str, Any]) -> bool:
+    return not (name in namespace or hasattr(builtins, name) or name == "display" or _NEVER.fullmatch(name))
+
+
+def _of_unknown(names: Sequence[str]) -> Iterable[str]:
+    if names:
+        yield f"not found in this notebook: {', '.join(names)}. Run the cells that define them, and submit this again."
 
 
 def _check_outputs(outputs: Sequence[str], names: CellNames, kept: Sequence[str]) -> None:

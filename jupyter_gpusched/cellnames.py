@@ -19,6 +19,7 @@ _IDENTIFIER = re.compile(r"(?<![\w.])[^\W\d]\w*")
 _EXPANDED = re.compile(r"\$(\w+)|\{([^{}]*)\}")
 _MAGIC_OPTIONS = re.compile(r"^\s*(?:-(?:[nrpstf]\s*\S+|[^\s]+)\s+|-\w+$)+")
 _RUN_PYTHON = frozenset({"time", "timeit", "prun", "capture", "memit", "mprun", "lprun"})
+_BIND_NOTHING = frozenset({"!", "autoreload", "cd", "env", "load_ext", "matplotlib", "pip", "set_env"})
 _COMPREHENSIONS = frozenset({"listcomp", "setcomp", "dictcomp", "genexpr"})
 
 
@@ -39,6 +40,7 @@ class CellNames:
     hard       used before the cell can have bound them: the job needs them.
     soft       perhaps used, or perhaps bound first: useful where they can travel.
     bound      names that the cell may bind at its top level.
+    needed     those of ``hard`` that the cell reads as it runs, whatever way it takes.
     any_bound  the cell may bind names that cannot be told (``from x import *``, ``exec``).
     """
 
@@ -46,6 +48,7 @@ class CellNames:
     soft: list[str] = field(default_factory=list)
     bound: set[str] = field(default_factory=set)
     any_bound: bool = False
+    needed: list[str] = field(default_factory=list)
     magics: list[Magic] = field(default_factory=list)
 
 
@@ -69,7 +72,23 @@ def read(python: str, transform: Transform) -> CellNames:
     for magic in _magics(tree):
         _add_magic(found, magic, transform)
     found.soft = [name for name in dict.fromkeys(found.soft) if name not in found.hard]
+    if all(magic.name in _BIND_NOTHING | _RUN_PYTHON for magic in found.magics):
+        found.needed = [name for name in found.hard if name in _read_at_once(tree.body)]
     return found
+
+
+def _read_at_once(statements: Iterable[ast.stmt]) -> set[str]:
+    """Names that statements read when they run; what may not run at all is left out."""
+    names: set[str] = set()
+    for node in statements:
+        if isinstance(node, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor)):
+            heads = [node.iter] if isinstance(node, (ast.For, ast.AsyncFor)) else [i.context_expr for i in node.items]
+            names |= _read_at_once([*map(ast.Expr, heads), *node.body])
+        elif isinstance(node, (ast.Raise, ast.Break, ast.Continue)):
+            break
+        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Assert, ast.Delete)):
+            names |= set(_uses(node).now)
+    return names
 
 
 class _Reader:

@@ -33,6 +33,9 @@ _RUNS = {
 }
 """The field that says what a job of this kind runs."""
 
+_COMMENT = re.compile(r"""(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\s*#.*""")
+"""A comment, or the text in quotation marks in which there is none."""
+
 _ONLY_OF = {
     "inputs": (Kind.CELL,),
     "outputs": (Kind.CELL,),
@@ -238,6 +241,7 @@ def _name(spec: JobSpec, kind: Kind) -> str:
     elif kind is Kind.CELL:
         lines = (line.strip() for line in (spec.source or "").splitlines())
         text = next((line for line in lines if line and not line.startswith(("#", "import ", "from "))), "cell")
+        text = text if text.startswith(("!", "%")) else _COMMENT.sub(lambda found: found["text"] or "", text)
     elif kind is Kind.FUNCTION:
         text = kind.value
     else:

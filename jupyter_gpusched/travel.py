@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .runner.pickling import reduce
 from .wire import LARGEST_PAYLOAD
 
 _FORM = 1
@@ -62,7 +63,8 @@ def _pickler() -> Any:
             if isinstance(obj, types.CodeType):
                 make, parts = self.dispatch_table[types.CodeType](obj)
                 return make, tuple(obj.co_filename if part == _NAMELESS else part for part in parts)
-            return super().reducer_override(obj)
+            reduced = reduce(obj, self.dispatch_table)
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
 
     return Pickler
 
@@ -150,6 +152,8 @@ def sources_of(values: Iterable[object]) -> dict[str, str]:
 
 def _code_of(value: object) -> list[object]:
     """Functions and classes of the notebook that a callable leads to."""
+    if isinstance(value, functools._lru_cache_wrapper):
+        return [value.__wrapped__]
     if isinstance(value, functools.partial):
         return [value.func]
     if isinstance(value, types.MethodType):
@@ -164,7 +168,9 @@ def _code_of(value: object) -> list[object]:
 
 
 def _is_own(value: object) -> bool:
-    return isinstance(value, (types.FunctionType, type)) and value.__module__ == "__main__"
+    return (
+        isinstance(value, (types.FunctionType, type, functools._lru_cache_wrapper)) and value.__module__ == "__main__"
+    )
 
 
 def _kept_text(name: str) -> dict[str, str]:

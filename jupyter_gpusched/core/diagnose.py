@@ -16,6 +16,7 @@ NO_STDIN = "a background job cannot read input"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LONGEST_LINE = 300
+_LAST_LINES = 12
 _OURS = "gpusched: "
 
 _AMOUNT = r"[\d.,]+ ?(?:[KMGT]i?B|bytes)"
@@ -41,6 +42,7 @@ _STDIN = re.compile(
 )
 _BARE_EOF = re.compile(r"^EOFError$", re.MULTILINE)  # getpass says no more than this
 _TRACEBACK = re.compile(r"(?:^(?P<name>[A-Za-z_][\w.]*)\s{2,})?Traceback \(most recent call last\)", re.MULTILINE)
+_CHILD_FAILED = re.compile(r"\b(?:ChildFailedError|CalledProcessError)\b")
 _CPU_ALLOCATION = re.compile(r"DefaultCPUAllocator")
 
 _STOPPED = {
@@ -64,16 +66,16 @@ def diagnose(*, code: int | None, signal: int | None, stopped: str | None, tail:
     lines = _lines(tail)
     text = "\n".join(lines)
     if signal is not None:
-        return _by_signal(signal, text)
-    if (oom := _cuda_oom(text)) is not None:
+        return _by_signal(signal, lines, text)
+    if (oom := _cuda_oom(_last_words(lines, text, code))) is not None:
         return "cuda_oom", oom
     if (line := _stdin(lines, text)) is not None:
         return "stdin", line if NO_STDIN in line else f"{NO_STDIN}: {line}"
     return "exit", _failure(lines, text, code, kind)
 
 
-def _by_signal(signal: int, text: str) -> tuple[str, str]:
-    if (oom := _cuda_oom(text)) is not None:
+def _by_signal(signal: int, lines: list[str], text: str) -> tuple[str, str]:
+    if (oom := _cuda_oom(_last_words(lines, text))) is not None:
         return "cuda_oom", oom
     if signal == signals.SIGKILL:
         return "signal_9", (
@@ -88,6 +90,18 @@ def _signal_name(signal: int) -> str:
         return signals.Signals(signal).name
     except ValueError:
         return "a real-time signal"
+
+
+def _last_words(lines: list[str], text: str, code: int | None = 1) -> str:
+    """What may tell why it ended: what an uncaught error or, by any other end, its last few lines say.
+
+    An error that was met and survived earlier is not in it.
+    """
+    traceback = _last_traceback(text) if code == 1 else None
+    if traceback is None:
+        return "\n".join(lines[-_LAST_LINES:])
+    of_a_child = _CHILD_FAILED.search(text, traceback.start()) is not None
+    return text if of_a_child else text[text.rfind("\n", 0, traceback.start()) + 1 :]
 
 
 def _cuda_oom(text: str) -> str | None:
@@ -115,7 +129,7 @@ def _cuda_oom(text: str) -> str | None:
 def _stdin(lines: list[str], text: str) -> str | None:
     """The line that shows that the job wanted to read input; it must be among its last words."""
     traceback = _last_traceback(text)
-    end = "\n".join(lines[-12:]) if traceback is None else text[traceback.start() :]
+    end = "\n".join(lines[-_LAST_LINES:]) if traceback is None else text[traceback.start() :]
     found = list(_STDIN.finditer(end)) or (list(_BARE_EOF.finditer(end)) if "getpass" in end else [])
     if not found:
         return None

@@ -139,9 +139,22 @@ def _journaled(folder: Path, attempt: int, lines: list[bytes], after: int, *, fi
 def _output(line: bytes) -> Output | None:
     try:
         output = json.loads(line)
-    except ValueError:
+        if b"\\ud" in line.lower():
+            output = _whole_text(output)
+    except (ValueError, RecursionError):
         return None
     return output if isinstance(output, dict) else None
+
+
+def _whole_text(value: Any) -> Any:
+    """Without halves of characters, which JSON can name and UTF-8 cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [_whole_text(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_text(name): _whole_text(item) for name, item in value.items()}
+    return value
 
 
 def _served(output: Output) -> Output:

@@ -24,7 +24,7 @@ def load_runner(here: str) -> None:
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
     if sys.path[:1] == [here]:
-        sys.path[0] = ""  # as in a notebook, modules are found in the working folder first
+        del sys.path[0]  # the working folder comes onto the path once everything of ours is imported
     load_runner(here)
     from _gpusched_runner.job import run  # type: ignore[import-not-found]
 

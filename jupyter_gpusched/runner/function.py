@@ -14,8 +14,8 @@ import traceback
 import types
 from typing import Any
 
-from . import values, worker
-from .job import Place, code_of
+from . import snapshot, values, worker
+from .job import Place, code_of, find_working_folder
 from .journal import Journal
 from .unattended import refuse_input
 
@@ -23,8 +23,10 @@ from .unattended import refuse_input
 def run_function(_work: dict[str, Any], place: Place, journal: Journal) -> int:
     main = types.ModuleType("__main__")
     shell = _shell(journal, main)
+    find_working_folder()
     main.__file__ = worker.main_file(place.attempt_folder, place.here, payload=place.payload, source=None)
     sys.argv = [main.__file__]
+    snapshot.hook(lambda: None)
     call = values.load_call(place.payload, main.__dict__)
     try:
         value, code = _called(call), 0

@@ -10,12 +10,13 @@ import atexit
 import faulthandler
 import json
 import linecache
+import os
 import sys
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from . import values, worker
+from . import snapshot, values, worker
 from .journal import JobStream, Journal
 
 
@@ -75,6 +76,14 @@ def open_outputs(attempt_folder: str) -> Journal:
     return journal
 
 
+def find_working_folder() -> None:
+    """Modules in the working folder are found as in a notebook: before installed ones, after the standard library."""
+    if "" not in sys.path:
+        names = [os.path.basename(folder) for folder in sys.path]
+        places = [names.index(name) for name in ("site-packages", "dist-packages") if name in names]
+        sys.path.insert(min(places, default=len(names)), "")
+
+
 def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     try:
         from .shell import new_shell
@@ -86,6 +95,7 @@ def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     payload = place.payload if cell["has_payload"] else None
     main = types.ModuleType("__main__")
     shell = new_shell(journal, main)
+    find_working_folder()
     main.__file__ = f"{place.attempt_folder}/cell.py"
     sys.argv = [main.__file__]
     if payload is not None:
@@ -94,6 +104,7 @@ def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
     worker.main_file(place.attempt_folder, place.here, payload=payload, source=plain)
     show_source(main.__file__, plain)
+    snapshot.hook(worker.snapshot_of(main.__dict__, place.attempt_folder, plain).write)
     if "%autoreload" in source and "load_ext autoreload" not in source:  # loaded by an earlier cell of the notebook
         shell.run_line_magic("load_ext", "autoreload")
     result = shell.run_cell(source, store_history=True)
@@ -119,7 +130,7 @@ def exit_code(result: Any) -> int:
 def code_of(exit_: SystemExit) -> int:
     code = exit_.code
     if code is None or isinstance(code, int):
-        return code or 0
+        return 1 if code and not code & 0xFF else code or 0  # the system keeps 8 bits: 256 would be success
     sys.stderr.write(f"{code}\n")
     return 1
 

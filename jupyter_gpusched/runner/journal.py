@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ MOST_RICH = 256 << 20
 
 RECORD_BYTES = 64 << 10
 FLUSH_S = 0.2
+_LARGEST_MIX = 4 << 20
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Journal:
@@ -36,6 +40,9 @@ class Journal:
         self._lock = threading.RLock()
         self._busy = False  # guards against a signal handler that prints while its own thread is in here
         self._covered = 0  # the log up to here is journaled, or pending
+        self._own: list[bytes] = []  # in the log, but not looked for there yet
+        self._own_name = "stdout"
+        self._own_bytes = 0
         self._pending: list[str] = []
         self._pending_name = "stdout"
         self._pending_bytes = 0
@@ -61,13 +68,20 @@ class Journal:
         if not self.owner:
             _write_all(1 if name == "stdout" else 2, content)
             return
-        with self._turn() as mine:
-            if not mine:
+        with self._lock:  # as _turn, which costs more: programs print a lot
+            if self._busy:
                 _write_all(self._aside, content)  # found again in the log
                 return
-            begin, end = self._append(content)
-            self._take_foreign(begin)
-            self._pend(name, content.decode(), end)
+            self._busy = True
+            try:
+                if name != self._own_name or self._own_bytes >= RECORD_BYTES:
+                    self._settle()
+                    self._own_name = name
+                _write_all(self._log, content)
+                self._own.append(content)
+                self._own_bytes += len(content)
+            finally:
+                self._busy = False
 
     def rich(self, output: dict[str, Any], text: str = "") -> None:
         """Journal an output that is not a stream; ``text`` stands for it in the log."""
@@ -76,6 +90,7 @@ class Journal:
             return
         with self._turn() as mine:
             if mine:
+                self._settle()
                 begin, end = self._append(text.encode("utf-8", "backslashreplace"))
                 self._take_foreign(begin)
                 self._covered = end
@@ -86,6 +101,7 @@ class Journal:
         """Journal what is in the log by now; ``whole`` also a character that is not complete yet."""
         with self._turn() as mine:
             if mine and self.owner:
+                self._settle()
                 self._take_foreign(os.fstat(self._log).st_size, whole=whole)
                 self._flush()
 
@@ -99,6 +115,24 @@ class Journal:
                 yield mine
             finally:
                 self._busy = not mine
+
+    def _settle(self) -> None:
+        """Find in the log what we have printed, and what others wrote in between."""
+        if not self._own:
+            return
+        own, self._own, self._own_bytes = self._own, [], 0
+        begin, end = self._covered, os.lseek(self._log, 0, os.SEEK_CUR)
+        text = b"".join(own)
+        if end - begin == len(text):
+            self._pend(self._own_name, text.decode(), end)
+        elif end - begin <= _LARGEST_MIX:
+            mixed = os.pread(self._log, end - begin, begin)
+            for content in own:
+                place = mixed.find(content, self._covered - begin)
+                if place >= 0:
+                    self._take_foreign(begin + place)
+                    self._pend(self._own_name, content.decode(), begin + place + len(content))
+        self._take_foreign(end)
 
     def _flush(self) -> None:
         if self._pending:
@@ -154,7 +188,7 @@ class Journal:
     def _record(self, output: dict[str, Any]) -> int:
         covered = self._covered if self._text_left > 0 or output["output_type"] == "stream" else None
         place = {} if covered is None else {"log_end": covered}
-        line = json.dumps({**output, **self._mark, **place}, default=str).encode() + b"\n"
+        line = _utf8(json.dumps({**output, **self._mark, **place}, default=str, ensure_ascii=False)) + b"\n"
         _write_all(self._records, line)
         return len(line)
 
@@ -168,6 +202,7 @@ class Journal:
         self._lock = threading.RLock()
         self._busy = False
         self._pending = []
+        self._own, self._own_bytes = [], 0
 
 
 class JobStream(io.TextIOBase):
@@ -232,6 +267,14 @@ def whole_characters(raw: bytes) -> int:
 
 def _notice(text: str) -> dict[str, Any]:
     return {"output_type": "stream", "name": "stderr", "text": f"\n[gpusched: {text}]\n"}
+
+
+def _utf8(json_text: str) -> bytes:
+    """JSON as UTF-8; half a character (a lone surrogate) is shown by its number, as in the log."""
+    try:
+        return json_text.encode()
+    except UnicodeEncodeError:
+        return _HALVES.sub(lambda half: f"\\\\u{ord(half[0]):x}", json_text).encode()
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from . import pickling
 from .records import write_file
 
 FORMAT = 1
@@ -59,10 +60,23 @@ def save(folder: str, name: str, namespace: dict[str, Any]) -> None:
     save_value(folder, name, namespace[name], what=f"output {name!r}", way_out="save it to a file in the cell instead")
 
 
+def dumped(value: object) -> bytes:
+    """A value pickled with all that it needs of ``__main__``."""
+
+    class Pickler(_cloudpickle().Pickler):  # type: ignore[misc, name-defined, unused-ignore]
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = pickling.reduce(obj, self.dispatch_table)
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+    content = io.BytesIO()
+    Pickler(content, protocol=4).dump(value)
+    return content.getvalue()
+
+
 def save_value(folder: str, name: str, value: object, *, what: str, way_out: str) -> None:
     """Write a value under this name, whole or not at all."""
     try:
-        content = _cloudpickle().dumps(value, protocol=4)
+        content = dumped(value)
     except CannotTravel:
         raise
     except Exception as error:  # noqa: BLE001  pickling runs code of the value, which may raise anything
@@ -74,7 +88,7 @@ def save_value(folder: str, name: str, value: object, *, what: str, way_out: str
 def save_exception(folder: str, error: BaseException, text: str, *, attempt: int) -> None:
     """Keep an exception for whoever asks for the result: itself if it can travel, in any case its traceback's text."""
     try:
-        content = _cloudpickle().dumps(error.with_traceback(None), protocol=4)
+        content = dumped(error.with_traceback(None))
     except Exception:  # noqa: BLE001  see save_value; the text will do
         content = None
     _write(folder, "exception", error, {"value": content, "text": text, "attempt": attempt})
@@ -94,7 +108,8 @@ def _read(path: str, namespace: dict[str, Any], *, or_else: str) -> Any:
     if not (isinstance(payload, dict) and payload.get("__gpusched__") == FORMAT):
         return payload
     _check_python(tuple(payload["python"]), or_else)
-    sys.path[1:1] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
+    after_here = sys.path.index("") + 1 if "" in sys.path else 1
+    sys.path[after_here:after_here] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
     for name, text in payload.get("sources", {}).items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     return _unpickled(payload["values"], namespace, or_else)
@@ -121,16 +136,25 @@ def _unpickled(content: bytes, namespace: dict[str, Any], or_else: str) -> Any:
         ) from error
 
 
+def unpickled_for_main(content: bytes, namespace: dict[str, Any]) -> Any:
+    """A value of the job in one of its worker processes, where ``namespace`` is to become ``__main__``."""
+    return _Unpickler(io.BytesIO(content), namespace, own_main=True).load()
+
+
 class _Unpickler(pickle.Unpickler):
     """Makes functions that were defined in a notebook live in the job's ``__main__``."""
 
-    def __init__(self, file: io.BytesIO, namespace: dict[str, Any]) -> None:
+    def __init__(self, file: io.BytesIO, namespace: dict[str, Any], *, own_main: bool = False) -> None:
+        """own_main  ``namespace`` is to become the one of ``__main__``, as in a worker process."""
         super().__init__(file)
+        self._own_main = own_main
         self._namespace = namespace
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_make_function" and module.startswith("cloudpickle"):
             return self._make_function
+        if module == "__main__" and self._own_main and name in self._namespace:
+            return self._namespace[name]
         if module.partition(".")[0] == "cloudpickle":
             _cloudpickle()
         return super().find_class(module, name)

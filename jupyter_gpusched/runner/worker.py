@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from . import values
+from . import snapshot, values
 from .records import write_file
 
 _MAIN_FILE = '''"""Written by jupyter-gpusched: by it, worker processes of this job find what its cell defined."""
@@ -42,6 +42,8 @@ _QUIET_CALLS = frozenset(
     | {"list", "max", "min", "range", "round", "set", "str", "sum", "tuple", "abs"}
 )
 """Calls that only make a value; every other call may be the work that must not be done twice."""
+
+_VALUES = ".pkl"
 
 _TRANSPARENT_MAGICS = frozenset({"capture", "prun", "time"})
 """Cell magics that run their body as the cell would."""
@@ -74,20 +76,54 @@ def restore(namespace: dict[str, Any], payload: str | None, path: str | None) ->
         define(source, path, namespace)
 
 
+def snapshot_of(namespace: dict[str, Any], attempt_folder: str, source: str) -> snapshot.Snapshot:
+    """What else the workers of this cell need: values that it makes by running."""
+    statements = _statements(source)
+    kept = [statement for statement in statements if is_definition(statement)]
+    others = [statement for statement in statements if not is_definition(statement)]
+    return snapshot.Snapshot(f"{attempt_folder}/source.py{_VALUES}", namespace, kept, others)
+
+
 def define(source: str, path: str, namespace: dict[str, Any]) -> None:
-    """Execute the definitions of a cell's plain Python."""
+    """Execute the definitions of a cell's plain Python, and add the values that the job has made by now."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:
         return  # the job itself has failed by it
     flags = _future_flags(statements)
-    for statement in filter(is_definition, statements):
-        code = compile(ast.Module([statement], []), path, "exec", flags=flags, dont_inherit=True)
+
+    def failing(statements: Iterable[ast.stmt]) -> dict[ast.stmt, Exception]:
+        failures: dict[ast.stmt, Exception] = {}
+        for statement in statements:
+            code = compile(ast.Module([statement], []), path, "exec", flags=flags, dont_inherit=True)
+            try:
+                exec(code, namespace)  # noqa: S102  the user's own definitions
+            except Exception as error:  # noqa: BLE001  it may need a value that only the job has
+                failures[statement] = error
+        return failures
+
+    failed = failing(filter(is_definition, statements))
+    pickled = snapshot.read(path + _VALUES)
+    made, _ = _unpickled(pickled, namespace)
+    namespace.update(made)
+    for statement, error in failing(failed).items():  # once more, with these values
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            _complain(f"line {statement.lineno} of the cell is not known here: {type(error).__name__}: {error}")
+    more, missing = _unpickled({name: content for name, content in pickled.items() if name not in made}, namespace)
+    for name, error in missing.items():
+        _complain(f"`{name}` is not known here: {type(error).__name__}: {error}")
+    namespace.update({**made, **more})
+
+
+def _unpickled(pickled: dict[str, bytes], namespace: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """The values that can be had by now, and why the others cannot."""
+    found, failures = {}, {}
+    for name, content in pickled.items():
         try:
-            exec(code, namespace)  # noqa: S102  the user's own definitions
-        except Exception as error:  # noqa: BLE001  it may need a value that only the job has
-            if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
-                _complain(f"line {statement.lineno} of the cell is not known here: {type(error).__name__}: {error}")
+            found[name] = values.unpickled_for_main(content, namespace)
+        except Exception as error:  # noqa: BLE001, PERF203  unpickling runs code of the value
+            failures[name] = error
+    return found, failures
 
 
 def plain_python(transformed: str, transform: Any) -> str:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from jupyter_gpusched import submission
 from jupyter_gpusched.core.model import BadRequest, GpuSchedError, NeverFits, NotAvailable, UnknownJob
 
 
@@ -213,3 +214,17 @@ def test_a_batch_queues_in_the_order_in_which_it_was_given(client, command):
         client.cancel(job_id, grace="0s")
     ends = [client.wait(job_id)["started_at"] for job_id in ids]
     assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("# first\nimport x\nmodel = train(data)  # on all of it", "model = train(data)"),
+        ("f('#1', \"a # b\")#c", "f('#1', \"a # b\")"),
+        ("f('it\\'s # 1') # c", "f('it\\'s # 1')"),
+        ("!make # all", "!make # all"),
+    ],
+)
+def test_a_cell_job_is_called_by_its_first_line_without_the_comment(source, name):
+    job, *_ = submission.read_job({"source": source}, job_id="1", owner="me", now=0.0, home="/")
+    assert job.name == name

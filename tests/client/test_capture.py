@@ -42,6 +42,65 @@ def test_what_two_names_share_stays_shared():
     assert arrived["b"][0] is arrived["a"]
 
 
+CACHED = """import functools
+scale = 3
+@functools.cache
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+@functools.lru_cache(maxsize=7, typed=True)
+def area(r):
+    return scale * fib(r)
+def use(r):
+    return area(r)
+class Table:
+    @functools.lru_cache
+    def row(self, n):
+        return area(n)
+"""
+
+
+def test_cached_functions_travel_by_value(shell):
+    shell.run_cell(CACHED)
+    captured = capture("use, fib, area, Table", shell.user_ns, shell)
+    shell.run_cell("del use, fib, area, Table, scale")
+    arrived = values_of(captured)
+    assert (arrived["use"](10), arrived["fib"](10), arrived["Table"]().row(10)) == (165, 55, 165)
+    assert arrived["area"].cache_parameters() == {"maxsize": 7, "typed": True}
+
+
+def test_what_is_pickled_by_a_name_that_the_job_does_not_know_is_refused(shell):
+    shell.run_cell("class C:\n    def __reduce__(self): return 'it'\nit = C()\nit.__name__ = 'it'")
+    assert "`it` (C) cannot travel" in refused("it", shell.user_ns).message
+
+
+def test_new_types_and_the_module_main_travel(shell):
+    shell.run_cell("import typing, __main__\nimport __main__ as here\nMetres = typing.NewType('Metres', float)")
+    captured = capture("__main__, here, Metres", shell.user_ns, shell)
+    shell.run_cell("del Metres")
+    arrived = values_of(captured)
+    assert arrived["__main__"] is arrived["here"] is sys.modules["__main__"]
+    assert arrived["Metres"](2.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("model = train(data)  # now", ["not found in this notebook: train, data. "]),
+        ("with guard:\n    for x in xs:\n        step(x)", ["not found in this notebook: guard, xs, step. "]),
+        ("def f():\n    return later\nprint(known, len, display, __name__, [i for i in known])", []),
+        ("import numpy as np\nx = np.ones(3)\nx += 1\nfor i in x:\n    y = i\ny", []),
+        ("try:\n    unicode\nexcept NameError:\n    pass\nif known:\n    maybe", []),
+        ("from math import *\nsqrt(4)", []),
+        ("%run setup.py\ntrain()", []),
+        ("%time train()", []),
+    ],
+)
+def test_names_that_are_surely_needed_and_nowhere_are_told(cell, told):
+    warnings = capture(cell, {"known": [1]}, None).warnings
+    assert [warning.partition("Run")[0] for warning in warnings] == told
+    assert capture(cell, {}, None, automatic=False).warnings == ()
+
+
 def test_modules_travel_by_import():
     assert values_of(capture("math.pi", {"math": __import__("math")}, None))["math"] is __import__("math")
 

@@ -154,6 +154,29 @@ def test_other_signals_are_named(signal, name):
     assert told("", signal=signal) == (f"signal_{signal}", f"ended by signal {signal} ({name})")
 
 
+SURVIVED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "how"),
+    [
+        (SURVIVED + "batch size 16\n" + TRACEBACK, {}),
+        ("Traceback (most recent call last):\n  File\n" + SURVIVED + IPYTHON, {}),
+        (SURVIVED + "step\n" * 30 + "no space left\n", {"code": 2}),
+        ("Traceback (most recent call last):\n  File\n" + SURVIVED + "step\n" * 30 + "gone\n", {"code": 2}),
+        (SURVIVED + "step\n" * 30, {"signal": 11}),
+    ],
+)
+def test_running_out_of_gpu_memory_and_going_on_is_not_taken_for_the_cause(tail, how):
+    assert told(tail, **how)[0] != "cuda_oom"
+
+
+def test_running_out_of_gpu_memory_in_a_process_that_a_launcher_started_is_the_cause():
+    child = "Traceback (most recent call last):\n  File\n" + SURVIVED
+    launcher = "Traceback (most recent call last):\n  File\ntorch.distributed.elastic.ChildFailedError:\ntrain.py\n"
+    assert told(child + launcher)[0] == "cuda_oom"
+
+
 def test_an_abort_after_running_out_of_gpu_memory_keeps_that_reason():
     assert told("CUDA error: out of memory\nAborted\n", signal=6)[0] == "cuda_oom"
 

@@ -6,6 +6,8 @@ import sys
 import cloudpickle
 import pytest
 
+from jupyter_gpusched.core.model import Kind
+
 from .conftest import notebook, packed
 
 
@@ -26,7 +28,15 @@ def test_autoreload_loaded_by_an_earlier_cell_is_there(cell):
 
 @pytest.mark.parametrize(
     ("source", "code"),
-    [("import sys; sys.exit(3)", 3), ("exit(4)", 4), ("quit()\nprint(1)", 0), ("import sys; sys.exit()", 0)],
+    [
+        ("import sys; sys.exit(3)", 3),
+        ("exit(4)", 4),
+        ("quit()\nprint(1)", 0),
+        ("import sys; sys.exit()", 0),
+        ("import sys; sys.exit(256)", 1),
+        ("exit(-512)", 1),
+        ("exit(True)", 1),
+    ],
 )
 def test_a_cell_that_exits_ends_with_its_own_code(cell, source, code):
     ended = cell(source)
@@ -91,6 +101,12 @@ def test_results_come_out(cell):
     ended = cell("class Model: w = 5\nmodel = Model()\nloss = [0.5]", outputs=["model", "loss"])
     assert ended.exit.code == 0
     assert (ended.result("model").w, ended.result("loss")) == (5, [0.5])
+
+
+def test_a_cached_function_comes_out(cell):
+    source = "import functools, __main__\n@functools.cache\ndef twice(x): return 2 * x\nhere = __main__.twice(1)"
+    ended = cell(source, outputs=["twice", "here"])
+    assert (ended.exit.message, ended.result("twice")(4)) == ("ended well", 8)
 
 
 def test_a_result_that_cannot_travel_fails_the_job_and_keeps_the_others(cell):
@@ -158,6 +174,27 @@ def test_the_working_folder_comes_first_on_the_path_and_nothing_of_ours_is_on_it
         "import records, runner, sys\nprint(records.whose, runner.whose, [p for p in sys.path if 'runner' in p])"
     )
     assert ended.log == "mine mine []\n"
+
+
+COMMON_NAMES = ("random", "string", "token", "logging", "select", "json", "types", "runpy", "pickle")
+
+
+@pytest.mark.parametrize("kind", [Kind.CELL, Kind.FUNCTION])
+def test_files_named_like_modules_of_python_do_no_harm(cell, tmp_path, kind):
+    for name in COMMON_NAMES:
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('mine')")
+    (tmp_path / "mine.py").write_text("whose = 'mine'")
+    source = """def f(x):
+    import mine
+    return mine.whose + x
+def main():
+    import multiprocessing
+    print(multiprocessing.get_context("spawn").Pool(1).map(f, ["!"]))"""
+    if kind is Kind.CELL:
+        ended = cell(source + "\nmain()", timeout=40)
+    else:
+        ended = cell(None, kind=kind, payload=packed((notebook(source)["main"], (), {})), timeout=40)
+    assert ended.log == "['mine!']\n"
 
 
 def test_the_umask_of_the_user_holds_for_the_jobs_own_files(cell, tmp_path):

@@ -129,3 +129,19 @@ def _until(condition, timeout=20.0):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def test_half_a_character_is_shown_by_its_number(cell):
+    source = "print('cut \\ud83d, whole \\U0001f600')\nraise ValueError('cut emoji \\ud83d')"
+    ended = cell(source)
+    assert ended.text() == "cut \\ud83d, whole \U0001f600\n"
+    assert ended.outputs[-1]["evalue"] == "cut emoji \\ud83d"
+    json.dumps(ended.outputs, ensure_ascii=False).encode()
+
+
+def test_half_a_character_that_a_user_put_into_the_journal_does_not_get_out(cell):
+    ended = cell("print(1)")
+    with (ended.folder / "attempt-1/outputs.jsonl").open("a") as journal:
+        journal.write('{"output_type": "stream", "name": "stdout", "text": "\\uD83D", "\\udc00": ["\\ud83d"]}\n')
+        journal.write("[" * 100_000 + "\n")
+    assert ended.outputs[-1] == {"output_type": "stream", "name": "stdout", "text": "\\ud83d", "\\udc00": ["\\ud83d"]}

@@ -36,6 +36,42 @@ def test_a_cell_under_a_timing_magic_serves_workers_too(cell):
     assert ended.log.startswith("[-1, -2, -3]\n")
 
 
+MADE = """import math, re, threading, collections
+class Box:
+    def __init__(self, x): self.x = x
+W = math.sqrt(16)
+WORD = re.compile("a+")
+class Sized:
+    w = W
+box = Box(2)
+sized = Sized()
+CONFIG = {}
+CONFIG["lr"] = float(1)
+lock = threading.Lock()
+scale = sum([5])
+later = W + 1
+def total(x, w=W):
+    with open(__file__): pass
+    assert sized.w == 4
+    return w + x + later + box.x + CONFIG["lr"] + isinstance(box, Box) + len(WORD.match("aa")[0])
+def f(x): return total(x) * helper()
+def locked(): return lock
+def unconcerned(): guard = 1; return guard
+guard = threading.Lock()
+print("once")
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_have_the_values_that_the_cell_made(cell, method):
+    values = notebook("scale = 1\ndef helper(): return scale")
+    ended = cell(MADE + POOL.format(method=method, function="f"), values={"helper": values["helper"]}, timeout=40)
+    told, *rest = ended.log.splitlines()[1:]
+    assert ended.log.startswith("once\n")
+    assert told.startswith("gpusched: worker processes will not have `lock` (TypeError: cannot pickle")
+    assert rest == ["[80.0, 85.0, 90.0]"]
+
+
 def test_an_error_in_a_worker_shows_the_line_of_the_cell(cell):
     source = "def f(x):\n    raise ValueError(x)  # here\n" + POOL.format(method="spawn", function="f")
     ended = cell(source, timeout=30)
