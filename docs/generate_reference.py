@@ -327,7 +327,8 @@ def _rest() -> str:
     errors = [(f"`{code}`", status, words) for code, (status, words) in ERRORS.items()]
     return (
         f"Under `{wire.PREFIX}/`: on the host's unix socket (named in `health` and in `host.json` of the\n"
-        "state folder) without further ado, and behind a Jupyter server after its base URL with `Authorization: token ...`.\n"
+        "state folder) without further ado, and behind a Jupyter server after its base URL with\n"
+        "`Authorization: token ...`.\n"
         "`openapi.json` describes it for programs; [how to use it with curl](how-to/rest-with-curl.md).\n\n"
         + table(["request", "what it does", "statuses"], rows)
         + "\nEach may also answer 400 (it cannot be read), 403, 405 and 503.\n\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from http import HTTPStatus
@@ -151,6 +152,11 @@ def test_the_extension_is_enabled_by_the_installation(tmp_path):
     assert "enabled" in (listed.stdout + listed.stderr).split("jupyter_gpusched")[1].split("\n")[0]
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({}, 403), ({"Authorization": "token wrong"}, 403), ({"Authorization": "token secret"}, 201)],
@@ -160,6 +166,7 @@ def test_only_the_servers_token_opens_the_door_under_an_escaped_base_url(server,
     runtime = Path(os.environ["JUPYTER_RUNTIME_DIR"])
     record = json.loads(wait_for(lambda: "".join(f.read_text() for f in runtime.glob("jpserver-*.json")), "no server"))
     assert "/user/u%40x.org/" in record["url"]
+    wait_for(lambda: listens(record["port"]), "the server does not listen")  # it announces itself before it does
     request = Request(
         record["url"] + "gpusched/api/v1/jobs",
         data=b'{"argv": ["true"], "vram": "1G"}',
