@@ -1,4 +1,4 @@
-"""Queue notebook cells, scripts and commands on GPUs by the memory they need.
+"""Queue notebook cells, functions, notebooks, scripts and commands on GPUs by the memory they need.
 
 ``import jupyter_gpusched as gs`` is the Python API, ``%load_ext jupyter_gpusched`` gives the
 magics. Everything is imported when it is first used, so that the command line stays quick.
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .executor import Executor
+    from .functions import map  # noqa: A004
     from .jobs import Job, JobFailed, gpus, job, jobs, submit
-    from .not_built import Executor, GpuMonitor, JobQueue, map  # noqa: A004
+    from .widgets import GpuMonitor, JobQueue
 
 _HOMES = {
     "BadRequest": ".core.model",
@@ -23,15 +25,15 @@ _HOMES = {
     "NeverFits": ".core.model",
     "NotAvailable": ".core.model",
     "UnknownJob": ".core.model",
-    "Executor": ".not_built",
-    "GpuMonitor": ".not_built",
+    "Executor": ".executor",
+    "GpuMonitor": ".widgets",
     "Job": ".jobs",
     "JobFailed": ".jobs",
-    "JobQueue": ".not_built",
+    "JobQueue": ".widgets",
     "gpus": ".jobs",
     "job": ".jobs",
     "jobs": ".jobs",
-    "map": ".not_built",
+    "map": ".functions",
     "submit": ".jobs",
 }
 
@@ -72,6 +74,11 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .hosts.server_extension import GpuSchedExtension
 
     return [{"module": "jupyter_gpusched", "app": GpuSchedExtension}]
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """What ``jupyter-builder develop`` links while one works on the front end."""
+    return [{"src": "labextension", "dest": "jupyter-gpusched"}]
 
 
 class _Package(types.ModuleType):

@@ -24,6 +24,7 @@ import msgspec
 from .core.ledger import check_fits
 from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
+from .notebooks import read_notebook
 from .places import private_folder
 from .ports import GpuProvider
 from .submission import changed, read_job, read_terms
@@ -31,6 +32,12 @@ from .wire import spec_of
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
+
+PAYLOAD, NOTEBOOK = "payload.pkl", "notebook.ipynb"
+"""What lies in a job's folder before it starts: the values it brings along, or the notebook as it was submitted."""
+
+Kept = tuple[str, bytes]
+"""A file of the job's folder: its name and content."""
 
 BATCH_STEP_S = 1e-6
 """Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
@@ -49,34 +56,37 @@ class Admission:
         self._gpus = gpus
         self._amending = anyio.Lock()
 
-    async def submit(
-        self, raws: Sequence[object], *, owner: str, home: str, parent: JobId | None = None
-    ) -> list[JobId]:
+    async def submit(self, raws: Sequence[object], *, owner: str, home: str, parent: Job | None = None) -> list[JobId]:
         """Check submissions and queue all of them or none; returns their ids once they are on disk.
 
         owner  who the kernel or the Hub says the caller is, never what a request says.
         home   the owner's home, where a job without ``cwd`` runs.
-        parent the job that these repeat.
+        parent the job that these repeat: they run the notebook that was kept for it.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
         jobs: list[Job] = []
         works: dict[JobId, Work] = {}
-        payloads: dict[JobId, bytes] = {}
+        kept: dict[JobId, Kept] = {}
         now = self._engine.clock()
         for number, raw in enumerate(raws):
             try:
                 at = now + number * BATCH_STEP_S
                 job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=at, home=home)
                 self._check_machine(job, work)
+                if work.kind is Kind.NOTEBOOK:
+                    kept[job.id] = (
+                        NOTEBOOK,
+                        await anyio.to_thread.run_sync(read_notebook, work, self._notebook_of(parent)),
+                    )
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
-            jobs.append(replace(job, parent_id=parent))
+            jobs.append(replace(job, parent_id=parent.id if parent else None))
             works[job.id] = work
             if payload is not None:
-                payloads[job.id] = payload
-        if not payloads:
+                kept[job.id] = PAYLOAD, payload
+        if not kept:
             return await self._engine.submit(jobs, works)
-        return await self._with_payloads(jobs, works, payloads)
+        return await self._with_files(jobs, works, kept)
 
     async def amend(self, job_id: JobId, changes: object, *, owner: str) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
@@ -106,7 +116,7 @@ class Admission:
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
         raw = changed(spec, changes)
-        return (await self.submit([raw], owner=owner, home=home, parent=job.id))[0]
+        return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
 
     async def delete(self, job: Job) -> None:
         """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""
@@ -124,37 +134,39 @@ class Admission:
         folder = self._engine.folder(job.id)
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
 
+    def _notebook_of(self, job: Job | None) -> Path | None:
+        kept = self._engine.folder(job.id) / NOTEBOOK if job is not None and job.kind is Kind.NOTEBOOK else None
+        return kept if kept is not None and kept.is_file() else None
+
     def _payload_of(self, job: Job) -> str:
         try:
-            payload = (self._engine.folder(job.id) / "payload.pkl").read_bytes()
+            payload = (self._engine.folder(job.id) / PAYLOAD).read_bytes()
         except OSError as error:
             raise BadRequest(
                 f"payload: the captured values of job {job.id} are gone ({error.strerror}).",
                 field="payload",
-                hint="Submit the cell again from its notebook.",
+                hint="Submit it again from its notebook.",
             ) from None
         return base64.b64encode(payload).decode("ascii")
 
-    async def _with_payloads(
-        self, jobs: list[Job], works: dict[JobId, Work], payloads: dict[JobId, bytes]
-    ) -> list[JobId]:
-        """Values are on disk before the job is acknowledged, and gone again if it is not queued."""
+    async def _with_files(self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept]) -> list[JobId]:
+        """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
-            await anyio.to_thread.run_sync(self._write, payloads)
+            await anyio.to_thread.run_sync(self._write, kept)
             queued = await self._engine.submit(jobs, works)
         finally:
-            for job_id in payloads.keys() - set(queued):
+            for job_id in kept.keys() - set(queued):
                 if job_id not in self._engine.state.jobs:
                     shutil.rmtree(self._engine.folder(job_id), ignore_errors=True)
         return queued
 
-    def _write(self, payloads: dict[JobId, bytes]) -> None:
-        for job_id, payload in payloads.items():
+    def _write(self, kept: dict[JobId, Kept]) -> None:
+        for job_id, (name, content) in kept.items():
             folder = private_folder(self._engine.folder(job_id))
-            descriptor = os.open(folder / "payload.pkl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(payload)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
 

@@ -17,6 +17,7 @@ from . import wire
 from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
 from .core.quantities import parse_seconds
 from .desk import Desk, Handler, first_of
+from .engine import Engine
 from .events import EventsHandler
 from .launch import attempt as files
 from .openapi import document
@@ -32,7 +33,7 @@ class HealthHandler(Handler):
 
     def get(self) -> None:
         desk, record = self.desk, self.desk.record
-        causes = [cause for cause in (desk.engine.store_cause,) if cause]
+        causes = _causes(desk.engine)
         self.answer(
             wire.Health(
                 status="degraded" if causes else "ok",
@@ -272,6 +273,14 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]
+
+
+def _causes(engine: Engine) -> list[str]:
+    """What is wrong, one sentence each; a card that fails with all others is not named again."""
+    fault = engine.gpus.fault
+    told = [cause for cause in (engine.store_cause, fault) if cause]
+    ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
+    return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 
 
 def _say_nothing(handler: Any) -> None:

@@ -7,27 +7,21 @@ refused here, by name. Never runs the cell and never changes a value.
 from __future__ import annotations
 
 import ast
-import functools
 import io
-import os
-import pickle
 import re
-import sys
-import types
 import warnings as python_warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import culprits
 from .cellnames import CellNames, Magic, Transform, read
 from .core.model import BadRequest
+from .travel import TooLarge, envelope, pickled, search_path, show_size, size_of, sources_of, travels
 from .wire import LARGEST_PAYLOAD
 
 _NEVER = re.compile(r"In|Out|get_ipython|exit|quit|_+|_\d+|_i+|_i\d+|_[iod]h|__\w+__|_exit_code")
 _NEEDS_A_PERSON = frozenset({"debug", "pdb", "gui"})
-_FORM = 1
 
 
 @dataclass(frozen=True)
@@ -71,9 +65,10 @@ def capture(
         soft = [name for name in names.soft if name not in hard and _belongs_to_notebook(name, namespace)]
     kept, values = _pickle({name: namespace[name] for name in hard + soft}, set(soft))
     _check_outputs(outputs, names, kept)
-    extras = _search_path()
-    payload = _envelope(values, extras) if kept or (extras and automatic) else None
-    return Captured(payload, tuple(kept), tuple(_warnings({name: namespace[name] for name in kept})))
+    extras = search_path()
+    brought = {name: namespace[name] for name in kept}
+    payload = envelope(values, extras, sources_of(brought.values())) if kept or (extras and automatic) else None
+    return Captured(payload, tuple(kept), tuple(_warnings(brought)))
 
 
 def _transform(shell: Any) -> Transform:
@@ -169,75 +164,18 @@ def _check_outputs(outputs: Sequence[str], names: CellNames, kept: Sequence[str]
             )
 
 
-class _TooLarge(Exception):
-    pass
-
-
-class _Bounded(io.BytesIO):
-    """Stops pickling as soon as the result is too large, before memory is filled with it."""
-
-    def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > LARGEST_PAYLOAD:
-            raise _TooLarge
-        return super().write(data)
-
-
-class _Counter:
-    def __init__(self) -> None:
-        self.size = 0
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self.size += size
-        return size
-
-
-@functools.cache
-def _pickler() -> Any:
-    """cloudpickle's pickler, for which the kernel's ``get_ipython`` means the job's own."""
-    import cloudpickle  # type: ignore[import-untyped, unused-ignore]
-    import IPython
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined, unused-ignore]
-        def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, types.MethodType) and obj.__name__ == "get_ipython":
-                return getattr, (IPython, "get_ipython")
-            return super().reducer_override(obj)
-
-    return Pickler
-
-
-def _dump(value: object, file: Any) -> None:
-    _pickler()(file).dump(value)
-
-
-def _travels(value: object) -> Exception | None:
-    """What keeps a value from being pickled on its own, or None."""
-    try:
-        _dump(value, _Counter())
-    except Exception as error:  # noqa: BLE001 - a value's own pickling code may raise anything
-        return error
-    return None
-
-
 def _pickle(values: dict[str, Any], soft: set[str]) -> tuple[list[str], bytes]:
     """Pickle all values together, so that what they share stays shared; soft ones may be left out."""
     try:
-        return list(values), _pickled(values)
-    except _TooLarge:
+        return list(values), pickled(values)
+    except TooLarge:
         raise _too_large(values) from None
-    except Exception:  # noqa: BLE001 - see _travels; the culprit is looked for next
-        failures = {name: error for name, value in values.items() if (error := _travels(value)) is not None}
-    refused = [culprits.find(name, values[name], failures[name], _travels) for name in failures if name not in soft]
+    except Exception:  # noqa: BLE001 - see travels; the culprit is looked for next
+        failures = {name: error for name, value in values.items() if (error := travels(value)) is not None}
+    refused = [culprits.find(name, values[name], failures[name], travels) for name in failures if name not in soft]
     if refused or not failures:
         raise _refusal(refused)
     return _pickle({name: value for name, value in values.items() if name not in failures}, soft)
-
-
-def _pickled(values: dict[str, Any]) -> bytes:
-    bag = _Bounded()
-    _dump(values, bag)
-    return bag.getvalue()
 
 
 def _refusal(refused: list[culprits.Culprit]) -> BadRequest:
@@ -253,45 +191,14 @@ def _refusal(refused: list[culprits.Culprit]) -> BadRequest:
 
 
 def _too_large(values: dict[str, Any]) -> BadRequest:
-    sizes = sorted(((_size(value), name) for name, value in values.items()), reverse=True)
-    largest = ", ".join(f"`{name}` ({culprits.type_name(values[name])}, {_mib(size)})" for size, name in sizes[:3])
+    sizes = sorted(((size_of(value), name) for name, value in values.items()), reverse=True)
+    largest = ", ".join(f"`{name}` ({culprits.type_name(values[name])}, {show_size(size)})" for size, name in sizes[:3])
     return BadRequest(
-        f"The variables of the cell are too much to travel with it: {_mib(sum(size for size, _ in sizes))}, "
-        f"at most {_mib(LARGEST_PAYLOAD)}. The largest: {largest}. Nothing was queued.",
+        f"The variables of the cell are too much to travel with it: {show_size(sum(size for size, _ in sizes))}, "
+        f"at most {show_size(LARGEST_PAYLOAD)}. The largest: {largest}. Nothing was queued.",
         field="inputs",
         hint="Save large data to a file and read it inside the cell, or create it there.",
     )
-
-
-def _size(value: object) -> int:
-    counter = _Counter()
-    try:
-        _dump(value, counter)
-    except Exception:  # noqa: BLE001 - a size for a message; what was counted so far will do
-        return counter.size
-    return counter.size
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.0f} MiB" if size >= 2**20 else f"{size / 1024:.1f} KiB"
-
-
-def _envelope(values: bytes, extras: list[str]) -> bytes:
-    """The payload file: readable by any Python, the values themselves only by the same minor version."""
-    whole = {"__gpusched__": _FORM, "python": list(sys.version_info[:2]), "sys_path": extras, "values": values}
-    return pickle.dumps(whole, protocol=4)
-
-
-def _search_path() -> list[str]:
-    """Folders that this kernel's session added to ``sys.path``: modules found there must be found in the job too."""
-    installed = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix)})
-    here = os.path.realpath(os.curdir)
-    extras = []
-    for entry in sys.path:
-        path = os.path.realpath(entry or os.curdir)
-        if path != here and Path(path).exists() and not (path + os.sep).startswith(installed):
-            extras.append(str(Path(entry).absolute()))
-    return list(dict.fromkeys(extras))
 
 
 def _warnings(values: dict[str, Any]) -> Iterable[str]:

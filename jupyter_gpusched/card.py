@@ -49,7 +49,11 @@ def job_text(view: describe.View, *, stale: bool = False) -> str:
     """One or two lines with the id, the phase and why."""
     known = " (last known; the host does not answer)" if stale else ""
     why = describe.sentence(view)
-    follow = f"%gpulogs {view['id']} -f" if view["phase"] not in describe.FINAL else f'gs.job("{view["id"]}").show()'
+    follow = (
+        f"%gpulogs {view['id']} -f"
+        if view["phase"] not in describe.FINAL
+        else f'jupyter_gpusched.job("{view["id"]}").show()'
+    )
     return f"{describe.headline(view)}{known}\n  {why + '; ' if why else ''}{follow} shows its output"
 
 
@@ -93,7 +97,7 @@ def _re_attach(job_id: str, stale: bool) -> str:
     shown = escape(job_id)
     return (
         f'<div style="{_FAINT}">{known}Follow: <code>%gpulogs {shown} -f</code> · '
-        f"outputs: <code>gs.job(&quot;{shown}&quot;).show()</code></div>"
+        f"outputs: <code>jupyter_gpusched.job(&quot;{shown}&quot;).show()</code></div>"
     )
 
 

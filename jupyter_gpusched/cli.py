@@ -53,6 +53,9 @@ def _run(words: list[str]) -> int:
         return _submit(words[1:])
     if words[:1] == ["resubmit"]:
         return _resubmit(words[1:])
+    if not words:
+        _parser().print_help(sys.stderr)
+        return REFUSED
     asked = _parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = asked.run
     return command(asked)
@@ -62,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jupyter gpusched", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("submit", help="queue a script or a command", add_help=False)
+    commands.add_parser("submit", help="queue a script, a notebook or a command", add_help=False)
     commands.add_parser("resubmit", help="queue the work of a job again, with other options if wanted", add_help=False)
     _reading_commands(commands)
     _machine_commands(commands)
@@ -144,7 +147,7 @@ def _submit_parser() -> OptionParser:
     parser = OptionParser(
         prog="jupyter gpusched submit",
         usage="%(prog)s [options] [--wait] [--] ARGV...",
-        description="Queue a script (*.py first) or a command. The id is the last line printed.",
+        description="Queue a script (*.py first), a notebook (*.ipynb) or a command. The id is the last line printed.",
         add_help=False,
         allow_abbrev=False,
     )
@@ -163,6 +166,7 @@ def _submit(words: list[str]) -> int:
     if asked.own["help"]:
         print(parser.format_help(), end="")
         return DONE
+    _note_options_of_the_job(asked.rest, parser.long_options())
     spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
     client = _client(start=True)
     job_id = client.submit(spec)
@@ -209,6 +213,17 @@ def _resubmit(words: list[str]) -> int:
     return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
 
 
+def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
+    """What follows the script is the script's, also where it looks like an option of ours: better said now."""
+    if words[:1] != ["--"] and (taken := [word for word in words if word.partition("=")[0] in ours]):
+        name = words[0]
+        print(
+            f"jupyter gpusched: {' '.join(taken)} goes to {name}, since it stands after it; "
+            f"options of the job stand before {name}",
+            file=sys.stderr,
+        )
+
+
 def _what_runs(shell: str | None, words: list[str]) -> dict[str, Any]:
     from .request import of_shell_line, of_words
 
@@ -236,9 +251,10 @@ def _submitted(client: Client, job_id: str, *, wait: bool, as_json: bool) -> int
         print(job_id, flush=True)
     if view is None or view["phase"] == "succeeded":
         return DONE
-    from .describe import ending
+    from .describe import ENDED, ending
 
-    print(f"jupyter gpusched: job {job_id} is {view['phase']}: {ending(view) or 'no more is known'}", file=sys.stderr)
+    how = f"{ENDED.get(view['phase'], view['phase'])}: {ending(view) or 'no more is known'}"
+    print(f"jupyter gpusched: job {job_id} {how}\n  Its output: jupyter gpusched logs {job_id}", file=sys.stderr)
     return FAILED
 
 
@@ -282,7 +298,9 @@ def _show(asked: argparse.Namespace) -> int:
 
 def _logs(asked: argparse.Namespace) -> int:
     client = _client()
-    client.job(asked.id)
+    view = client.job(asked.id)
+    if view["phase"] == "queued":
+        print(f"jupyter gpusched: job {asked.id} is queued: {view['waiting'] or 'it has not started'}", file=sys.stderr)
     if asked.follow:
         for chunk in client.follow(asked.id):
             sys.stdout.buffer.write(chunk)

@@ -30,7 +30,7 @@ from .core.model import (
 from .find_host import HostUnreachable, find_host
 from .places import API
 from .transport import READ_TIMEOUT_S, Answer, ConnectionLost, ForeignSocket, Transport
-from .wire import PREFIX, ErrorBody, ErrorDetail
+from .wire import GIVES_WAY, PREFIX, ErrorBody, ErrorDetail
 
 __all__ = ["ApiMismatch", "Client", "HostUnreachable"]
 
@@ -38,6 +38,9 @@ PATIENCE_S = 45.0
 """How long a waiting call bears having no host: another one takes over within 30 s."""
 
 _REACH_PAUSES_S = (0.02, 0.1, 0.3)
+TAKEOVER_S = 8.0
+"""So long a server that is ready to take over goes before us; it looks every 5 s, and at once when it can."""
+
 _LONG_POLL_S = 30.0
 _FOLLOW_S = 0.2
 _LOG_CHUNK = 2**20
@@ -256,8 +259,24 @@ class Client:
     def _reach(self, *, start: bool) -> Transport:
         """Find the host, and check once that we understand each other.
 
-        A host that is just dying still lives and listens for a moment: then look again.
+        An idle daemon that simulates other cards than we ask for ends when it is told so: then ours is started.
         """
+        try:
+            return self._find(start=start)
+        except GpuSchedError as error:
+            if error.code != GIVES_WAY or not start:
+                raise
+        patience = _Patience()
+        while True:
+            try:
+                return self._find(start=start)
+            except GpuSchedError as error:  # noqa: PERF203  each try is a try of its own
+                if error.code != GIVES_WAY:
+                    raise
+                patience.bear(error)
+
+    def _find(self, *, start: bool) -> Transport:
+        """A host that is just dying still lives and listens for a moment: then look again."""
         for pause in _REACH_PAUSES_S:
             with suppress(ConnectionLost):
                 return self._greet(find_host(self._environ, start=start))
@@ -296,12 +315,13 @@ class Client:
             yield chunk
 
     def _patient_read(self, path: str, silence_s: float, **query: object) -> bytes:
-        """Bears a host that is being replaced. Starts none: whoever takes over has more right to."""
+        """Bears a host that is being replaced. Whoever takes over goes first; then one is started, if we may."""
         target, patience = _target(path, query), _Patience()
         while True:
             try:
                 return self._twice(
-                    lambda host: _accepted(host.request("GET", target, timeout_s=silence_s)), start=False
+                    lambda host: _accepted(host.request("GET", target, timeout_s=silence_s)),
+                    start=self._start and patience.tried_for() > TAKEOVER_S,
                 )
             except (HostUnreachable, Unavailable) as error:  # noqa: PERF203  each try is a try of its own
                 patience.bear(error)
@@ -324,6 +344,10 @@ class _Patience:
     def __init__(self) -> None:
         self._deadline: float | None = None
         self._pause = 0.05
+
+    def tried_for(self) -> float:
+        """Seconds since the first failure; 0 before it."""
+        return 0.0 if self._deadline is None else PATIENCE_S - (self._deadline - time.monotonic())
 
     def bear(self, error: GpuSchedError) -> None:
         now = time.monotonic()

@@ -153,7 +153,8 @@ def _run(client: Client, home: Path) -> int:
     screen = Screen(live=sys.stdout.isatty())
     for jobs, gpus in _watch(client, ids):
         screen.draw(jobs, gpus, time.monotonic() - started)
-        if all(job["ended_at"] is not None for job in jobs) or time.monotonic() - started > LONGEST_S:
+        over = all(job["ended_at"] is not None for job in jobs) and not any(gpu["holders"] for gpu in gpus)
+        if over or time.monotonic() - started > LONGEST_S:
             break
     return _results(client, ids)
 

@@ -16,6 +16,14 @@ View = dict[str, Any]
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "timeout", "lost"})
 SIMULATED = "SIMULATED"
+ENDED = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "timeout": "ran out of time",
+    "lost": "is lost",
+}
+"""How a job ended, after "the job"."""
 
 
 def one_line(text: str | None) -> str:

@@ -62,6 +62,12 @@ class TooLarge(GpuSchedError):
     code = "too_large"
 
 
+class GivesWay(Conflict):
+    """As above, and this host ends: the next one can be as the client asks."""
+
+    code = wire.GIVES_WAY
+
+
 STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     DuplicateKey: HTTPStatus.CONFLICT,
@@ -96,6 +102,7 @@ class Desk:
     state: Path
     growth: Growth
     closing: anyio.Event = field(default_factory=anyio.Event)
+    gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
 
@@ -153,7 +160,7 @@ class Handler(RequestHandler):
                 "This host works for another user.",
                 hint="Start your own, or ask the administrator for a system service.",
             )
-        _check_simulation(self.request.headers.get("X-Gpusched-Simulate"), self.desk.record)
+        _check_simulation(self.request.headers.get("X-Gpusched-Simulate"), self.desk)
 
     @cached_property
     def caller(self) -> Caller:
@@ -164,7 +171,13 @@ class Handler(RequestHandler):
 
     def views(self) -> Views:
         engine = self.desk.engine
-        return Views.of(engine.state, user=self.caller.user, simulated=engine.gpus.simulated, now=engine.clock())
+        return Views.of(
+            engine.state,
+            user=self.caller.user,
+            simulated=engine.gpus.simulated,
+            now=engine.clock(),
+            cause=engine.gpus.cause,
+        )
 
     def answer(self, body: object, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.set_status(status)
@@ -244,13 +257,19 @@ def caller_of(uid: int) -> Caller:
         return Caller(str(uid), uid, "/")
 
 
-def _check_simulation(asked: str | None, record: HostRecord) -> None:
+def _check_simulation(asked: str | None, desk: Desk) -> None:
+    """Simulation is fixed for the life of a host; one that started by itself and has nothing to do ends instead."""
+    record = desk.record
     if asked is None or (record.simulated and parse_simulation(asked) == parse_simulation(record.simulated)):
         return
+    if record.kind == "daemon" and not desk.engine.state.jobs:
+        desk.gives_way.set()
     has = f"simulates {record.simulated}" if record.simulated else "does not simulate"
-    raise Conflict(
+    kind = GivesWay if desk.gives_way.is_set() else Conflict
+    raise kind(
         f"GPUSCHED_SIMULATE asks for {asked}, but the host (pid {record.pid}) {has}.",
-        hint="Simulation is fixed when a host starts: stop that host, or use another GPUSCHED_HOME.",
+        hint=f"Simulation is fixed when a host starts: end that host (`kill {record.pid}`; its jobs go on), "
+        "or use another GPUSCHED_HOME.",
     )
 
 

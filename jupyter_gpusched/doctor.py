@@ -299,10 +299,11 @@ def _gpus(host: Client | None, environ: Mapping[str, str]) -> Check:
         cards = host.gpus()
         if cards:
             return _describe_cards(cards)
-        return _no_cards(host.health().get("gpu_cause") or probe())
+        return _no_cards(host.health().get("gpu_cause") or probe() or "The host has not seen the GPUs yet.")
     if text := environ.get("GPUSCHED_SIMULATE"):
         return _simulated(text)
-    return _no_cards(probe())
+    cause = probe()
+    return _no_cards(cause) if cause else Check("gpus", True, "the NVIDIA driver and its GPUs can be used")
 
 
 def _describe_cards(cards: list[dict[str, Any]]) -> Check:

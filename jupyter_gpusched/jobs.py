@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import sys
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from . import card, describe, not_built, request
-from .core.model import BadRequest, GpuSchedError, NotAvailable
+from . import card, describe, request, results
+from .core.model import BadRequest, GpuSchedError
 from .outputs import bounded, fold
 from .session import host
 from .terminal import render
 
 if TYPE_CHECKING:
     from .client import Client
+    from .functions import JobFunction
+    from .widgets import JobWidget
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 _TAIL_LINES = 10
 _TAIL_BYTES = 8192
@@ -34,11 +38,13 @@ class JobFailed(GpuSchedError):
 
     def __init__(self, view: describe.View, tail: str = "") -> None:
         how = describe.ending(view)
-        message = f"Job {view['id']} ({describe.one_line(view['name'])}) is {view['phase']}" + (
-            f": {how}" if how else ""
-        )
+        ended = describe.ENDED.get(view["phase"], f"is {view['phase']}")
+        message = f"Job {view['id']} ({describe.one_line(view['name'])}) {ended}" + (f": {how}" if how else "")
         log = "\nThe end of its log:\n" + "\n".join(f"  {line}" for line in tail.splitlines()) if tail else ""
-        super().__init__(message + log, hint=f"%gpulogs {view['id']} shows its whole log.")
+        hint = f"%gpulogs {view['id']} shows its whole log."
+        if view["kind"] == "notebook":
+            hint += f'\njupyter_gpusched.job("{view["id"]}").notebook() has its cells with their outputs.'
+        super().__init__(message + log, hint=hint)
         self.view = view
         self.tail = tail
         self.phase: str = view["phase"]
@@ -83,15 +89,25 @@ class Job:
         return self
 
     def result(self) -> Any:
-        """Wait, then give back the variables named by ``--out`` (a fresh copy), or None without ``--out``.
+        """Wait, then give back what the job left: of a function its value, of a notebook the notebook with its
+        outputs, else the variables named by ``--out`` (a fresh copy), or None without ``--out``.
 
-        Raises ``JobFailed`` when the job did not succeed.
+        Raises ``JobFailed`` when the job did not succeed; its cause is what the function raised.
         """
         view = self._keep(self._host.wait(self._id, None))
         if view["phase"] != "succeeded":
-            raise JobFailed(view, self._tail())
+            cause = results.exception_of(self._host, view) if view["kind"] == "function" else None
+            raise JobFailed(view, self.tail()) from cause
+        if view["kind"] == "function":
+            return results.value_of(self._host, self._id, results.RETURNED)
+        if view["kind"] == "notebook":
+            return self.notebook()
         names = self._host.spec(self._id).get("outputs") or []
-        return {name: self._variable(name) for name in names} if names else None
+        return {name: results.value_of(self._host, self._id, name) for name in names} if names else None
+
+    def notebook(self) -> results.OutputNotebook:
+        """The notebook of a notebook job with its outputs so far, also while it runs and when it failed."""
+        return results.notebook_of(self._host, self._id)
 
     def logs(self, raw: bool = False) -> str:
         """What the job has printed so far: as a terminal shows it in the end, or as it was written."""
@@ -100,7 +116,7 @@ class Job:
 
     def show(self) -> None:
         """Display the job's outputs: text, tables, plots and errors, in their order."""
-        rest = f'gs.job("{self._id}").logs() has all of the text'
+        rest = f'jupyter_gpusched.job("{self._id}").logs() has all of the text'
         for output in bounded(fold(self._output_lines()), how_to_get_the_rest=rest):
             _display(output)
 
@@ -131,16 +147,13 @@ class Job:
         self._last = view
         return view
 
-    def _tail(self) -> str:
+    def tail(self) -> str:
         """The last lines of the log, as they would be shown."""
         try:
             text = _log_tail(self._host, self._id).decode("utf-8", "replace")
         except GpuSchedError:  # the failure itself matters more than its log
             return ""
         return "\n".join(render(text).rstrip().splitlines()[-_TAIL_LINES:])
-
-    def _variable(self, name: str) -> Any:
-        return _unpickle(self._host.result(self._id, name), name)
 
     def _output_lines(self) -> list[dict[str, Any]]:
         lines: list[dict[str, Any]] = []
@@ -164,13 +177,26 @@ class Job:
     def __reduce__(self) -> tuple[type[Job], tuple[str]]:
         return Job, (self._id,)
 
+    def widget(self) -> JobWidget:
+        """A live view of the job for front ends that know ipywidgets. JupyterLab's own card needs none."""
+        from .widgets import JobWidget
+
+        return JobWidget(lambda: self.view, lambda: _log_tail(self._host, self._id))
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:
-            return card.job_bundle(self.view)
+            live = self.widget().mime() if _needs_widgets(os.environ) else {}
+            return card.job_bundle(self.view) | live
         except GpuSchedError:
             if self._last is None:
                 return {"text/plain": repr(self)}
             return card.job_bundle(self._last, stale=True)
+
+
+def _needs_widgets(environ: Mapping[str, str]) -> bool:
+    """Whether this kernel's front end draws widgets but not our job card: VS Code and Colab."""
+    in_vs_code = any(name in environ for name in ("VSCODE_PID", "VSCODE_CWD", "VSCODE_IPC_HOOK_CLI"))
+    return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules
 
 
 class QuietJob(Job):
@@ -194,19 +220,6 @@ def _log_tail(client: Client, job_id: str) -> bytes:
         middle = (low + high) // 2
         low, high = (middle, high) if client.log(job_id, offset=middle, limit=1) else (low, middle)
     return client.log(job_id, offset=max(0, low - _TAIL_BYTES))[-_TAIL_BYTES:]
-
-
-def _unpickle(data: bytes, name: str) -> Any:
-    """A variable that a job of ours left; a pickle of another Python is refused, not tried."""
-    envelope = pickle.loads(data)  # noqa: S301 - written by the user's own job, served by the user's own host
-    if list(envelope["python"]) != list(sys.version_info[:2]):
-        theirs, ours = ".".join(map(str, envelope["python"])), ".".join(map(str, sys.version_info[:2]))
-        raise BadRequest(
-            f"`{name}` ({envelope['type']}) was written by Python {theirs} and cannot be read by Python {ours}.",
-            field="python",
-            hint="Write it to a file of a neutral format in the job, or run the job with this kernel's Python.",
-        )
-    return pickle.loads(envelope["value"])  # noqa: S301 - see above
 
 
 def _display(output: dict[str, Any]) -> None:
@@ -236,18 +249,27 @@ def _display_rich(data: dict[str, Any], metadata: dict[str, Any]) -> None:
         publish_display_data(data, metadata)  # type: ignore[no-untyped-call, unused-ignore]
 
 
-def submit(what: str | os.PathLike[str] | Sequence[str] | Callable[..., Any], *args: str, **spec: Any) -> Job:
-    """Queue a command or a script and return its job.
+def submit(
+    what: str | os.PathLike[str] | Sequence[str] | Callable[..., Any],
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Job:
+    """Queue a function, a command, a script or a notebook and return its job.
 
-    what  an argument list (``["python", "train.py"]``), one string for the shell, or a script's path.
-    args  further arguments.
-    spec  the options by their JSON names: ``vram="4G"``, ``gpus=2``, ``time_limit="2h"``, ``env={...}``.
+    what    a function, an argument list (``["python", "train.py"]``), one string for the shell, or the path of a
+            script or a notebook.
+    args    further arguments.
+    kwargs  arguments of a function by name: every other keyword is an option of the job.
+    spec    the options by their JSON names: ``vram="4G"``, ``gpus=2``, ``time_limit="2h"``, ``env={...}``.
     Raises ``BadRequest`` at once for anything that cannot be run.
     """
     if callable(what):
-        raise NotAvailable(
-            "Function jobs are not available yet.", field="kind", hint="Call the function in a cell job."
-        )
+        from .functions import submit_call
+
+        return submit_call(what, args, kwargs or {}, spec)
+    if kwargs is not None:
+        raise BadRequest("kwargs: only a function takes arguments by name.", field="kwargs")
     env = spec.pop("env", None) or {}
     full = request.complete(_what_runs(what, args), spec, env)
     return send(full)
@@ -284,11 +306,31 @@ def _known(view: describe.View) -> Job:
     return job
 
 
-def job(job_id: str | None = None, /, **spec: Any) -> Job:
-    """The job with this id. Raises ``UnknownJob``. (As a decorator it is not available yet.)"""
-    if spec or not isinstance(job_id, str):
-        not_built.refuse("@gs.job")
-    return _known(host().job(job_id))
+@overload
+def job(job_id: str, /) -> Job: ...
+@overload
+def job(function: Callable[Parameters, Result], /) -> JobFunction[Parameters, Result]: ...
+@overload
+def job(**spec: Any) -> Callable[[Callable[Parameters, Result]], JobFunction[Parameters, Result]]: ...
+def job(what: Any = None, /, **spec: Any) -> Any:
+    """The job with this id; raises ``UnknownJob``. As a decorator: calls of the function are jobs.
+
+    ``@gs.job(vram="4G")`` above a function: calling it queues a job with these options and returns it;
+    ``.local(...)`` runs it here.
+    """
+    from .functions import JobFunction
+
+    if isinstance(what, str) and not spec:
+        return _known(host().job(what))
+    if what is None:
+        return lambda function: JobFunction(function, spec)
+    if not callable(what) or spec:
+        raise BadRequest(
+            "gs.job takes a job's id, or options as a decorator.",
+            field="id",
+            hint='gs.job("abcd1234"), or @gs.job(vram="4G").',
+        )
+    return JobFunction(what, spec)
 
 
 def gpus() -> list[dict[str, Any]]:

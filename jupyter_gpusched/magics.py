@@ -33,6 +33,7 @@ _EXAMPLES = """Queue work on a GPU and go on.
     %%gpujob --vram 4G --out model,loss    afterwards job.result() is {"model": ..., "loss": ...}
     %%gpujob --gpus 0 --wait               a job without a GPU; wait and show its outputs here
     %gpujob --vram 4G train.py --epochs 3  a script: everything after its name is the script's
+    %gpujob --vram 4G --param epochs=3 report.ipynb   a notebook; %gpuresult ID loads it with its outputs
     %gpujob --vram 1G ! nvidia-smi | head  a shell line
     job = %gpujob --vram 1G ! make         keep the job; it is also `_`
 
@@ -42,7 +43,7 @@ and the job is in `_`. `%gpujobs`, `%gpulogs ID -f`, `%gpucancel ID` do what the
 
 
 def _job_parser() -> OptionParser:
-    parser = _parser("%%gpujob", "Queue a cell, a script or a shell line as a job.")
+    parser = _parser("%%gpujob", "Queue a cell, a script, a notebook or a shell line as a job.")
     add_job_options(parser)
     parser.add_argument("--wait", action="store_true", help="wait for the end and show the outputs here")
     parser.add_argument("--quiet", action="store_true", help="show nothing; the job is in `_`")
@@ -174,8 +175,11 @@ class GpuMagics(Magics):  # type: ignore[misc, unused-ignore]
 
     @line_magic
     def gpuresult(self, line: str) -> Any:
-        """Wait for a job and give back its ``--out`` variables: ``values = %gpuresult ID``."""
-        _, words = _plain(line, _parser("%gpuresult", "The variables a job gives back."), words=1)
+        """Wait for a job and give back what it left: ``values = %gpuresult ID``.
+
+        The ``--out`` variables of a cell, the value of a function, the notebook with its outputs.
+        """
+        _, words = _plain(line, _parser("%gpuresult", "What a job gives back."), words=1)
         return job(words[0]).result()
 
     @line_magic
@@ -284,7 +288,7 @@ def _wait_and_show(queued: Job) -> None:
 def _show_log(job_id: str) -> None:
     """The log as it stands, as a terminal shows it in the end; the newest part if it is long."""
     text = render(host().log(job_id).decode("utf-8", "replace"))
-    rest = f'gs.job("{job_id}").logs() has all of it'
+    rest = f'jupyter_gpusched.job("{job_id}").logs() has all of it'
     for output in bounded([{"output_type": "stream", "name": "stdout", "text": text}], how_to_get_the_rest=rest):
         (sys.stderr if output["name"] == "stderr" else sys.stdout).write(output["text"])
 
@@ -296,4 +300,4 @@ def _start_over(text: str, job_id: str) -> str:
     clear_output(wait=True)  # type: ignore[no-untyped-call, unused-ignore]
     tail = text[-_SHOWN_BYTES:]
     from_a_line_start = tail if len(tail) == len(text) else tail.partition("\n")[2] or tail
-    return f'[earlier output left out here; gs.job("{job_id}").logs() has all of it]\n{from_a_line_start}'
+    return f'[earlier output left out here; jupyter_gpusched.job("{job_id}").logs() has all of it]\n{from_a_line_start}'

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -61,10 +62,13 @@ class OptionParser(argparse.ArgumentParser):
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Give a parser every option of a job; all default to "not given"."""
+    from .wire import NOT_BUILT
+
     group = parser.add_argument_group("what the job asks for")
 
     def option(name: str, field: str, help: str, **more: Any) -> None:  # noqa: A002 - argparse's own word
-        group.add_argument(name, dest=field, default=argparse.SUPPRESS, help=help, **more)
+        shown = argparse.SUPPRESS if field in NOT_BUILT else help  # it is known, and refused with the reason
+        group.add_argument(name, dest=field, default=argparse.SUPPRESS, help=shown, **more)
 
     option("--name", "name", "a name to find it by", metavar="TEXT")
     option("--vram", "vram", "memory on each GPU: 4G, 512M; without it the job gets whole GPUs", metavar="AMOUNT")
@@ -84,6 +88,9 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     option("--grace", "grace", "time to clean up when it is ended (default 30s)", metavar="SPAN")
     option("--in", "inputs", "variables to bring along: a,b (cells)", metavar="NAMES", action="append")
     option("--out", "outputs", "variables to bring back: a,b (cells)", metavar="NAMES", action="append")
+    option(
+        "--param", "parameters", "a parameter of a notebook: epochs=3 (may be repeated)", metavar="K=V", action="append"
+    )
     option("--env", "env", "set a variable: KEY=VALUE (may be repeated)", metavar="K=V", action="append")
     option("--cwd", "cwd", "the folder in which it runs", metavar="FOLDER")
     option("--python", "python", "the interpreter that runs it", metavar="PATH")
@@ -103,6 +110,7 @@ _OPTION_OF = {
     "outputs": "--out",
     "tags": "--tag",
     "idempotency_key": "--key",
+    "parameters": "--param",
 }
 _AMOUNTS = ("vram", "memory")
 _SPANS = ("time_limit", "grace")
@@ -111,7 +119,7 @@ _LISTS = ("preferred_gpus", "after", "inputs", "outputs", "tags")
 _NAMES = ("inputs", "outputs")
 _WORDS = ("name", "gpu_model", "priority", "on_oom", "after_when", "cwd", "python", "notify", "idempotency_key")
 _FLAGS = ("exclusive", "preemptible")
-_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS})
+_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"})
 
 
 def option_of(field: str) -> str:
@@ -178,7 +186,7 @@ def _value(name: str, value: Any) -> Any:
         return _count(name, value)
     if name in _LISTS:
         return _list(name, value)
-    return value
+    return _parameters(value) if name == "parameters" else value
 
 
 def _amount(name: str, text: str) -> str:
@@ -214,13 +222,33 @@ def _list(name: str, texts: list[str]) -> list[str]:
 
 
 def _env(texts: list[str]) -> dict[str, str]:
-    env = {}
+    return _pairs("env", texts, "For example --env STAGE=test.")
+
+
+def _parameters(texts: list[str]) -> dict[str, Any]:
+    """Values are read as JSON where they are JSON, also ``True``, ``False`` and ``None``; all else is text."""
+    pairs = _pairs("parameters", texts, "For example --param epochs=3.")
+    return {name: _literal(value) for name, value in pairs.items()}
+
+
+def _literal(text: str) -> Any:
+    words = {"True": True, "False": False, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text, parse_constant=str)  # JSON has no NaN
+    except ValueError:
+        return text
+
+
+def _pairs(name: str, texts: list[str], example: str) -> dict[str, str]:
+    pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise _refusal("env", f"{text!r} is not KEY=VALUE", "For example --env STAGE=test.")
-        env[key] = value
-    return env
+            raise _refusal(name, f"{text!r} is not KEY=VALUE", example)
+        pairs[key] = value
+    return pairs
 
 
 def _refusal(name: str, what: str, hint: str | None) -> BadRequest:

@@ -30,25 +30,26 @@ def fold(lines: Iterable[Output]) -> list[Output]:
 class _Folding:
     def __init__(self) -> None:
         self.outputs: list[Output] = []
-        self.clear_at_next = False
-        self.stream: list[str] | None = None
+        self.clear_at_next: set[Any] = set()  # cells of a notebook, or None, the place of all other jobs
 
     def take(self, line: Output) -> None:
-        kind = line.get("output_type")
+        kind, cell = line.get("output_type"), line.get("cell")
         if kind == "clear_output":
-            self.clear_at_next = bool(line.get("wait"))
-            if not self.clear_at_next:
-                self._clear()
+            if line.get("wait"):
+                self.clear_at_next.add(cell)
+            else:
+                self._clear(cell)
         elif kind == "update_display_data":
             self._update(line)
         elif kind in ("stream", "display_data", "execute_result", "error"):
-            if self.clear_at_next:
-                self._clear()
+            if cell in self.clear_at_next:
+                self._clear(cell)
             self._append(line)
 
-    def _clear(self) -> None:
-        self.outputs.clear()
-        self.clear_at_next = False
+    def _clear(self, cell: Any) -> None:
+        """What one cell of a notebook showed goes, and nothing of the others."""
+        self.outputs = [output for output in self.outputs if output.get("cell") != cell]
+        self.clear_at_next.discard(cell)
 
     def _append(self, line: Output) -> None:
         last = self.outputs[-1] if self.outputs else None
@@ -57,6 +58,7 @@ class _Folding:
             and last
             and last["output_type"] == "stream"
             and last["name"] == line["name"]
+            and last.get("cell") == line.get("cell")
         ):
             last["text"].append(_text(line["text"]))
         elif line["output_type"] == "stream":

@@ -115,6 +115,10 @@ class GpuProvider(Protocol):
     def cause(self) -> str | None:
         """One sentence why there is no card, else None."""
 
+    @property
+    def fault(self) -> str | None:
+        """One sentence on what is broken and should not be; None also where there simply is no card."""
+
     async def sample(self, grants: Sequence[ActiveGrant], *, now: float) -> tuple[Gpu, ...]:
         """Measure every card; a card that fails alone is returned with ``health`` and its cause."""
 

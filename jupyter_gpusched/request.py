@@ -32,6 +32,12 @@ def of_words(words: Sequence[str]) -> Spec:
     if first.endswith(".py"):
         return {"kind": "script", "path": first, "args": rest}
     if first.endswith(".ipynb"):
+        if rest:
+            raise BadRequest(
+                f"A notebook takes no arguments, but {' '.join(rest)!r} follows {first}.",
+                field="parameters",
+                hint="Give its parameters before its name: --param epochs=3.",
+            )
         return {"kind": "notebook", "path": first}
     return {"kind": "command", "argv": [first, *rest]}
 
@@ -48,6 +54,11 @@ def of_cell(source: str, payload: bytes | None) -> Spec:
     if payload is not None:
         spec["payload"] = base64.b64encode(payload).decode("ascii")
     return spec
+
+
+def of_call(name: str, payload: bytes) -> Spec:
+    """A function with its arguments; ``name`` is what the job is called unless the options say otherwise."""
+    return {"kind": "function", "name": name, "payload": base64.b64encode(payload).decode("ascii")}
 
 
 def complete(what: Spec, fields: Mapping[str, Any], env: Mapping[str, str], *, python: str | None = None) -> Spec:
@@ -88,7 +99,7 @@ def check(spec: Spec) -> None:
     """Read the submission as the host will. Raises ``BadRequest`` naming the field."""
     from .submission import read_job
 
-    light = {name: value for name, value in spec.items() if name != "payload"}
+    light = {**spec, **({"payload": "eA=="} if "payload" in spec else {})}  # it is large, and right already
     read_job(light, job_id="", owner="", now=0.0, home=os.sep)
 
 

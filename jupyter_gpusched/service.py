@@ -143,7 +143,7 @@ class Host:
         started  called once requests are answered and ``host.json`` says so.
         Returns early when another host took over. Running jobs go on.
         """
-        provider = open_provider(self.config.simulation())
+        provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
         store = await anyio.to_thread.run_sync(SqliteStore, self.state / "gpusched.sqlite")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import keyword
 import os
 import re
 from typing import Any
@@ -22,9 +23,21 @@ _FORMS = {
     **dict.fromkeys(("vram", "memory"), f"Write it as text with a unit: {MEMORY_FORMS}."),
     **dict.fromkeys(("time_limit", "grace"), f"Write it as text with a unit: {TIME_FORMS}."),
 }
-_KINDS_NOT_BUILT = {
-    Kind.NOTEBOOK: "notebook jobs are not available yet; run the notebook's code as a cell or a script",
-    Kind.FUNCTION: "function jobs are not available yet; call the function in a cell job",
+
+_RUNS = {
+    Kind.COMMAND: "argv",
+    Kind.SCRIPT: "path",
+    Kind.NOTEBOOK: "path",
+    Kind.CELL: "source",
+    Kind.FUNCTION: "payload",
+}
+"""The field that says what a job of this kind runs."""
+
+_ONLY_OF = {
+    "inputs": (Kind.CELL,),
+    "outputs": (Kind.CELL,),
+    "payload": (Kind.CELL, Kind.FUNCTION),
+    "parameters": (Kind.NOTEBOOK,),
 }
 
 
@@ -87,6 +100,7 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
         inputs=_names(spec.inputs, "inputs"),
         outputs=_names(spec.outputs, "outputs"),
         python=spec.python,
+        parameters=_parameters(spec.parameters or {}),
     )
     return job, work, payload
 
@@ -130,8 +144,6 @@ def _refuse_what_is_not_built(spec: JobSpec) -> None:
             raise NotAvailable(f"{field}: {why}.", field=field)
     if spec.vram == "auto":
         raise NotAvailable("vram: `auto` is not available yet.", field="vram", hint="Give an amount such as 4G.")
-    if spec.kind in _KINDS_NOT_BUILT:
-        raise NotAvailable(f"kind: {_KINDS_NOT_BUILT[spec.kind]}.", field="kind")
 
 
 def _refuse_zeros(spec: JobSpec) -> None:
@@ -144,29 +156,51 @@ def _refuse_zeros(spec: JobSpec) -> None:
 
 def _kind(spec: JobSpec) -> Kind:
     """The kind, given or told by the one field that says what runs."""
-    what = {Kind.COMMAND: "argv", Kind.SCRIPT: "path", Kind.CELL: "source"}
-    given = [kind for kind, field in what.items() if getattr(spec, field) is not None]
-    kind = spec.kind or (given[0] if len(given) == 1 else None)
+    given = [field for field in ("argv", "path", "source") if getattr(spec, field) is not None]
+    kind = spec.kind or _told_by(given, spec)
     if kind is None:
         raise BadRequest(
             "The job does not say what to run.",
             field="argv",
-            hint="Give one of `argv` (a command), `path` (a Python script) or `source` (a cell).",
+            hint="Give one of `argv` (a command), `path` (a Python script or a notebook), `source` (a cell) "
+            "or `payload` (a function).",
         )
-    if given != [kind]:
-        raise BadRequest(f"A {kind.value} job takes `{what[kind]}` and none of the others.", field=what[kind])
+    needed = _RUNS[kind]
+    if given != [needed] and not (kind is Kind.FUNCTION and not given):
+        raise BadRequest(f"A {kind.value} job takes `{needed}` and none of the others.", field=needed)
+    _refuse_empty(spec, kind)
+    for field, kinds in _ONLY_OF.items():
+        if getattr(spec, field) and kind not in kinds:
+            takers = " or ".join(f"a {kind.value}" for kind in kinds)
+            raise BadRequest(f"{field}: only {takers} job takes it.", field=field)
+    if spec.args and kind is not Kind.SCRIPT:
+        raise BadRequest("args: only a script job takes it; a command has all in `argv`.", field="args")
+    return kind
+
+
+def _told_by(given: list[str], spec: JobSpec) -> Kind | None:
+    if given == ["path"]:
+        return Kind.NOTEBOOK if (spec.path or "").endswith(".ipynb") else Kind.SCRIPT
+    if not given and spec.payload is not None:
+        return Kind.FUNCTION
+    return {"argv": Kind.COMMAND, "source": Kind.CELL}.get(given[0]) if len(given) == 1 else None
+
+
+def _refuse_empty(spec: JobSpec, kind: Kind) -> None:
     if kind is Kind.COMMAND and not (spec.argv.strip() if isinstance(spec.argv, str) else spec.argv and spec.argv[0]):
         raise BadRequest("argv: the command is empty.", field="argv", hint='For example ["python", "train.py"].')
     if kind is Kind.SCRIPT and not spec.path:
         raise BadRequest("path: the script's name is empty.", field="path")
+    if kind is Kind.NOTEBOOK and not (spec.path or "").endswith(".ipynb"):
+        raise BadRequest(f"path: {spec.path!r} is no notebook; its name must end with .ipynb.", field="path")
     if kind is Kind.CELL and not (spec.source or "").strip():
         raise BadRequest("source: the cell is empty.", field="source", hint="Put the code to run below the magic line.")
-    for field in ("inputs", "outputs", "payload"):
-        if getattr(spec, field) and kind is not Kind.CELL:
-            raise BadRequest(f"{field}: only a cell job takes it.", field=field)
-    if spec.args and kind is not Kind.SCRIPT:
-        raise BadRequest("args: only a script job takes it; a command has all in `argv`.", field="args")
-    return kind
+    if kind is Kind.FUNCTION and not spec.payload:
+        raise BadRequest(
+            "payload: there is no function in it.",
+            field="payload",
+            hint="Give base64 of cloudpickle.dumps((function, args, kwargs)).",
+        )
 
 
 def _request(spec: JobSpec) -> Request:
@@ -199,11 +233,13 @@ def _name(spec: JobSpec, kind: Kind) -> str:
         if not spec.name.strip() or len(spec.name) > 200 or not spec.name.isprintable():
             raise BadRequest("name: a name is one line of 1 to 200 printable characters.", field="name")
         return spec.name
-    if kind is Kind.SCRIPT:
+    if kind in (Kind.SCRIPT, Kind.NOTEBOOK):
         text = os.path.basename(spec.path or "")  # noqa: PTH119 - it need not be a path of this machine
     elif kind is Kind.CELL:
         lines = (line.strip() for line in (spec.source or "").splitlines())
         text = next((line for line in lines if line and not line.startswith(("#", "import ", "from "))), "cell")
+    elif kind is Kind.FUNCTION:
+        text = kind.value
     else:
         text = spec.argv if isinstance(spec.argv, str) else " ".join(spec.argv or [])
     shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -224,6 +260,17 @@ def _names(names: list[str], field: str) -> tuple[str, ...]:
                 f"{field}: {name!r} is not a variable name.", field=field, hint="For example `--out model,loss`."
             )
     return tuple(names)
+
+
+def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    for name in parameters:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise BadRequest(
+                f"parameters: {name!r} is not a variable name.",
+                field="parameters",
+                hint='For example {"epochs": 3}, or --param epochs=3.',
+            )
+    return parameters
 
 
 def _payload(text: str | None) -> bytes | None:

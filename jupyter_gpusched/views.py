@@ -25,10 +25,11 @@ class Views:
     simulated: bool
     now: float
     ranks: dict[JobId, int]
+    cause: str | None = None  # why there is no card at all
 
     @classmethod
-    def of(cls, state: State, *, user: str, simulated: bool, now: float) -> Views:
-        return cls(state, user, simulated, now, positions(state))
+    def of(cls, state: State, *, user: str, simulated: bool, now: float, cause: str | None = None) -> Views:
+        return cls(state, user, simulated, now, positions(state), None if state.gpus else cause)
 
     def job(self, job: Job) -> wire.JobView:
         """The view of a job of the caller's own."""
@@ -42,6 +43,8 @@ class Views:
 
     def _job(self, current: Job, words: str | None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED
+        if queued and self.cause and current.request.gpus:
+            words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
         return wire.job_view(
             current,
             waiting=words if queued else None,
@@ -112,13 +115,13 @@ def _foreign(gpu: Gpu) -> list[wire.Holder]:
             kind="foreign",
             state=None,
             job_id=None,
-            user=user,
-            pid=pid,
-            vram_mib=mib,
-            estimated=mib is None,
+            user=process.user,
+            pid=process.pid,
+            vram_mib=process.vram,
+            estimated=process.vram is None,
             promised_mib=None,
-            since=None,
+            since=process.since,
             notebook=None,
         )
-        for pid, mib, user in gpu.foreign
+        for process in gpu.foreign
     ]

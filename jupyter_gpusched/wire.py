@@ -14,6 +14,9 @@ from .core.model import Grant, Job, Kind, Phase, Priority, Work
 
 PREFIX = "/gpusched/api/v1"
 
+GIVES_WAY = "simulation_gives_way"
+"""Code of the refusal by an idle daemon that ends because the client asks for other simulated cards."""
+
 LARGEST_PAYLOAD = 256 * 2**20
 """Bytes of pickled values that may travel with a job."""
 
@@ -23,7 +26,6 @@ NOT_BUILT = {
     "on_oom": "retrying after out-of-memory is not available yet; use `retries` or ask for more VRAM",
     "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
-    "parameters": "notebook jobs are not available yet; run the notebook's code as a cell or a script",
 }
 
 
@@ -360,6 +362,7 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         argv=work.shell if work.shell is not None else list(work.argv) or None,
         path=work.path,
         args=list(work.args),
+        parameters=work.parameters or None,
         source=work.source,
         notebook=job.notebook,
     )

@@ -18,11 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from waiting import DEADLINE_S, wait_for
 
 from jupyter_gpusched.client import Client
 from jupyter_gpusched.places import read_host_record, state_folder
+
+# A loaded machine makes an example slow, not wrong.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ NO_STDIN = "a background job cannot read input"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LONGEST_LINE = 300
+_OURS = "gpusched: "
 
 _AMOUNT = r"[\d.,]+ ?(?:[KMGT]i?B|bytes)"
 _CUDA_OOM = re.compile(
@@ -124,13 +125,15 @@ def _stdin(lines: list[str], text: str) -> str | None:
 
 def _failure(lines: list[str], text: str, code: int | None, kind: Kind) -> str:
     """An uncaught Python error in its own words (it ends Python with code 1), else code and last line."""
+    if kind is Kind.NOTEBOOK and lines and lines[-1].startswith(_OURS):
+        return _short(lines[-1][len(_OURS) :])  # which cell it was
     if code == 1 and (said := _exception(text)) is not None:
         return said
     how = "its exit code is unknown" if code is None else f"exit code {code}"
     if lines:
         return f"{how}: {_short(lines[-1].strip())}"
     # A shell's `read` fails without a word; in a cell an error would have been printed.
-    hint = "" if kind is Kind.CELL else f"; if it asked for something: {NO_STDIN}"
+    hint = "" if kind in (Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK) else f"; if it asked for something: {NO_STDIN}"
     return f"{how}; it printed nothing{hint}"
 
 

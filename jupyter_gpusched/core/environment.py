@@ -58,6 +58,7 @@ _OF_THE_PROCESS = frozenset(
 )
 _NOTEBOOK_BACKENDS = ("module://matplotlib_inline", "module://ipykernel.pylab", "inline", "module://ipympl")
 _INLINE = "module://matplotlib_inline.backend_inline"
+_SHOW_FIGURES = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _FIRST_PORT, _PORTS = 20000, 12000  # below the range from which Linux picks ports for outgoing connections
@@ -107,7 +108,7 @@ def attempt_environment(
         GPUSCHED_STOP_FILE=f"{folder}/attempt-{attempt}/stop",
         GPUSCHED_MARKER=marker,
     )
-    env.setdefault("MPLBACKEND", _INLINE if work.kind is Kind.CELL else "Agg")
+    env.setdefault("MPLBACKEND", _INLINE if work.kind in _SHOW_FIGURES else "Agg")
     env.update(_cards(grants))
     for name, value in (_caps(job, grants) | _rendezvous(job, grants)).items():
         env.setdefault(name, value)

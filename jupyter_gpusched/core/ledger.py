@@ -41,6 +41,8 @@ class Card:
 
     @property
     def exclusive(self) -> bool:
+        if self.gpu.compute_mode == "exclusive_process" and (self.grants or self.gpu.foreign):
+            return True  # the driver lets one process in
         return any(grant.exclusive for grant in self.grants)
 
     @property
@@ -133,6 +135,8 @@ def _obstacle(gpu: Gpu, settings: Settings, now: float) -> str | None:
         return f"is {gpu.health}" + (f" ({gpu.health_cause})" if gpu.health_cause else "")
     if now - gpu.sampled_at > settings.stale_after_s:
         return f"could not be read for {round(now - gpu.sampled_at)}s"
+    if gpu.compute_mode == "prohibited":
+        return "is in compute mode `prohibited`, in which nothing can run (an administrator set it)"
     return "does not say how much memory is free" if gpu.free is None else None
 
 

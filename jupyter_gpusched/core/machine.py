@@ -17,6 +17,7 @@ from .messages import (
     CancelRequested,
     Claimed,
     Exited,
+    GpuLost,
     Instruction,
     Launch,
     LaunchFailed,
@@ -32,7 +33,17 @@ from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Jo
 from .quantities import show_seconds
 
 JobEvent = (
-    Placed | Claimed | Started | MainEnded | Exited | LaunchFailed | Voided | Vanished | CancelRequested | Amended
+    Placed
+    | Claimed
+    | Started
+    | MainEnded
+    | Exited
+    | LaunchFailed
+    | Voided
+    | Vanished
+    | GpuLost
+    | CancelRequested
+    | Amended
 )
 Moved = tuple[Job, list[Instruction]]
 
@@ -50,10 +61,12 @@ TRANSITIONS: Mapping[tuple[Phase, type[JobEvent]], frozenset[Phase]] = {
     (_STARTING, LaunchFailed): frozenset({Phase.FAILED}),
     (_STARTING, Voided): frozenset({_QUEUED}),
     (_STARTING, Vanished): frozenset({Phase.LOST}),
+    (_STARTING, GpuLost): frozenset({_STOPPING}),
     (_STARTING, CancelRequested): frozenset({_STOPPING}),
     (_RUNNING, MainEnded): frozenset({_STOPPING}),
     (_RUNNING, Exited): _BY_CODE,
     (_RUNNING, Vanished): frozenset({Phase.LOST}),
+    (_RUNNING, GpuLost): frozenset({_STOPPING}),
     (_RUNNING, CancelRequested): frozenset({_STOPPING}),
     (_STOPPING, Started): frozenset({_STOPPING}),
     (_STOPPING, MainEnded): frozenset({_STOPPING}),
@@ -109,6 +122,8 @@ def advance(job: Job, event: JobEvent, now: float) -> Moved:
             return _voided(job, now), []
         case Vanished():
             return _vanished(job, event, now)
+        case GpuLost():
+            return _gpu_lost(job, event, now)
         case CancelRequested():
             return _cancel_requested(job, event, now)
         case Amended():
@@ -123,7 +138,7 @@ def backoff_s(failures: int) -> float:
 def _speaks_of_now(job: Job, event: JobEvent) -> bool:
     """Whether an event is about the attempt that the job is in, and a placement is whole."""
     match event:
-        case Started() | MainEnded() | Exited() | LaunchFailed() | Voided() | Vanished():
+        case Started() | MainEnded() | Exited() | LaunchFailed() | Voided() | Vanished() | GpuLost():
             return event.attempt == job.attempt
         case Placed():
             whole = len({grant.gpu for grant in event.grants}) == len(event.grants) == job.request.gpus
@@ -188,7 +203,7 @@ def _verdict(job: Job, record: ExitRecord) -> tuple[Phase, Outcome]:
     ended_by = _stop_reason(job, record)
     if ended_by is not None:
         return _ENDED_BY_STOP[ended_by]
-    if record.code == 0:
+    if record.code == 0 and not _is_stopped_by(job, "gpu_lost"):
         return Phase.SUCCEEDED, Outcome.SUCCEEDED
     retried = _failures(job) < job.retries and record.reason not in NOT_RETRIED
     return (Phase.QUEUED if retried else Phase.FAILED), Outcome.FAILED
@@ -211,6 +226,8 @@ def _words(job: Job, record: ExitRecord, outcome: Outcome) -> tuple[str, str]:
             return "timeout", f"ended because it ran longer than {limit}"
         case Outcome.PREEMPTED:
             return "preempted", "ended to make room for a more urgent job"
+        case Outcome.FAILED if job.stop is not None and job.stop.reason == "gpu_lost":
+            return "gpu_lost", f"ended because it had lost its card: {job.stop.by}"
         case _:
             return record.reason, record.message
 
@@ -244,8 +261,21 @@ def _vanished(job: Job, event: Vanished, now: float) -> Moved:
     return _final(ended, Phase.LOST, now, at=now), [SampleNow()] if ended.grants else []
 
 
+def _gpu_lost(job: Job, event: GpuLost, now: float) -> Moved:
+    """What runs on without its card would only wait: it is ended, and tried elsewhere if it may be."""
+    stop = Stop("gpu_lost", now, job.grace_s, event.what)
+    return replace(job, phase=Phase.STOPPING, since=now, stop=stop), [
+        StopAttempt(job.id, job.attempt, stop.reason, stop.grace_s)
+    ]
+
+
 def _cancel_requested(job: Job, event: CancelRequested, now: float) -> Moved:
-    """A second request changes nothing: the first grace is neither shortened nor restarted."""
+    """A second request changes nothing: the first grace is neither shortened nor restarted.
+
+    A job that is ended because its card was lost would be tried again; the user's word prevents that.
+    """
+    if job.stop is not None and _is_stopped_by(job, "gpu_lost") and job.phase is Phase.STOPPING:
+        return replace(job, stop=replace(job.stop, reason="cancelled", by=event.by)), []
     if job.phase.final or job.phase is Phase.STOPPING:
         return job, []
     grace_s = job.grace_s if event.grace_s is None else event.grace_s
@@ -309,7 +339,11 @@ def _failures(job: Job) -> int:
 
 
 def _is_cancelled(job: Job) -> bool:
-    return job.stop is not None and job.stop.reason == "cancelled"
+    return _is_stopped_by(job, "cancelled")
+
+
+def _is_stopped_by(job: Job, reason: str) -> bool:
+    return job.stop is not None and job.stop.reason == reason
 
 
 def _unstarted_words(job: Job) -> tuple[str, str]:

@@ -93,6 +93,15 @@ class Vanished:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuLost:
+    """A card under a living attempt cannot be used any more; ``what`` names it and says why."""
+
+    job_id: JobId
+    attempt: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """A user wants the job ended. ``grace_s`` None = the job's own."""
 
@@ -121,6 +130,7 @@ Event = (
     | LaunchFailed
     | Voided
     | Vanished
+    | GpuLost
     | CancelRequested
     | Amended
 )

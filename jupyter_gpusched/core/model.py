@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, NamedTuple
 
 from .quantities import Mib
 
@@ -120,9 +121,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why and since when an attempt is being ended; the first reason stands."""
+    """Why and since when an attempt is being ended; the first reason stands.
 
-    reason: str  # cancelled | timeout | preempted | stragglers
+    by  who wanted it, for ``gpu_lost`` the card.
+    """
+
+    reason: str  # cancelled | timeout | preempted | stragglers | gpu_lost
     since: float
     grace_s: float
     by: str | None = None
@@ -228,6 +232,7 @@ class Work:
 
     command: ``argv``, or ``shell`` (one string for ``sh -c``). script: ``path`` and ``args``.
     cell: ``source``, with captured values in the job folder's payload file (``has_payload``).
+    function: all in the payload. notebook: ``path``, kept as it was at submission, and ``parameters``.
     inputs/outputs name variables; env is the submitter's, without per-attempt variables.
     """
 
@@ -243,14 +248,23 @@ class Work:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     python: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+class Foreign(NamedTuple):
+    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells."""
+
+    pid: int
+    vram: Mib | None
+    user: str | None = None
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One device as last sampled; every measured value may be missing.
 
-    used_by_job     measured MiB per job id of ours, from its process tree.
-    foreign         processes that belong to no grant: (pid, MiB or None, user or None).
+    used_by_job     measured MiB per job id of ours, from its process tree; absent = cannot be told.
     """
 
     uuid: GpuUuid
@@ -271,7 +285,7 @@ class Gpu:
     health_since: float | None = None
     simulated: bool = False
     used_by_job: dict[JobId, Mib] = field(default_factory=dict)
-    foreign: tuple[tuple[int, Mib | None, str | None], ...] = ()
+    foreign: tuple[Foreign, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from .messages import (
     Claimed,
     Event,
     Exited,
+    GpuLost,
     Instruction,
     LaunchFailed,
     MainEnded,
@@ -47,6 +48,7 @@ _KINDS: Mapping[type[Event], str] = {
     LaunchFailed: "launch_failed",
     Voided: "voided",
     Vanished: "vanished",
+    GpuLost: "gpu_lost",
     CancelRequested: "cancel_requested",
     Amended: "amended",
 }
@@ -173,7 +175,22 @@ def _sampled(state: State, event: Sampled, now: float) -> Step:
     measured, notable = _measurements(seen)
     step = _written(_with_jobs(seen, measured), notable, now)
     freed = _written(step.state, _releases(step.state, now), now)
-    return Step(freed.state, (*step.changes, *freed.changes))
+    result = Step(freed.state, (*step.changes, *freed.changes))
+    for loss in _losses(freed.state):
+        moved = _moved(result.state, loss, now)
+        result = Step(moved.state, (*result.changes, *moved.changes), (*result.instructions, *moved.instructions))
+    return result
+
+
+def _losses(state: State) -> list[GpuLost]:
+    """Living attempts under which a card was lost; one whose end is under way needs nothing more."""
+    lost = {uuid: gpu for uuid, gpu in state.gpus.items() if gpu.health == "lost"}
+    living = [job for job in _busy_jobs(state) if job.phase in {Phase.STARTING, Phase.RUNNING}] if lost else []
+    return [
+        GpuLost(job.id, job.attempt, f"GPU {gone[0].index}, {gone[0].health_cause}")
+        for job in living
+        if (gone := [lost[grant.gpu] for grant in job.attempts[-1].gpus if grant.gpu in lost])
+    ]
 
 
 _Found = tuple[Job, str, dict[str, object]]
@@ -236,6 +253,8 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"attempt": attempt, "reason": reason}
         case CancelRequested(_, by, _) | Amended(_, by, _):
             return {"by": by}
+        case GpuLost(_, attempt, what):
+            return {"attempt": attempt, "what": what}
         case _:
             return {"attempt": event.attempt}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -62,9 +61,7 @@ def _bindings() -> Any:
 def _names() -> dict[Any, str]:
     """Names of NVML's error codes, from the bindings themselves."""
     prefix = "NVML_ERROR_"
-    return {
-        code: name.removeprefix(prefix) for name, code in vars(_bindings()).items() if name.startswith(prefix)
-    }
+    return {code: name.removeprefix(prefix) for name, code in vars(_bindings()).items() if name.startswith(prefix)}
 
 
 def trouble_of(error: BaseException) -> Trouble:
@@ -94,7 +91,7 @@ class Device:
     """A card or a MIG instance. What it is stays as first read; what it does is read anew each time."""
 
     def __init__(self, handle: Any, owners: Owners, *, index: int, parent: str | None = None) -> None:
-        self._handle = handle
+        self.handle = handle
         self._owners = owners
         self._unsupported: dict[str, float] = {}
         self._list_version = "_v3"
@@ -117,7 +114,7 @@ class Device:
             return None
 
     def _must(self, name: str, *arguments: Any, **named: Any) -> Any:
-        return call(name, self._handle, *arguments, **named)
+        return call(name, self.handle, *arguments, **named)
 
     def mig_enabled(self) -> bool:
         mode = self.ask("nvmlDeviceGetMigMode")
@@ -167,15 +164,20 @@ class Device:
         try:
             return self._memory_v2()
         except DriverError as error:
-            if error.trouble.name in _FATAL or error.trouble.name not in _OLD_LAYOUT:
-                return _unless(not optional, error)
+            if error.trouble.name not in _OLD_LAYOUT:
+                return self._unreadable(error, optional=optional)
         try:
             info = self._must("nvmlDeviceGetMemoryInfo")
             return Memory(info.total // MIB, 0, info.used // MIB, info.free // MIB)
         except DriverError as error:
             if error.trouble.name in _ABSENT:
                 return self._unified_memory()
-            return _unless(not optional, error)
+            return self._unreadable(error, optional=optional)
+
+    @staticmethod
+    def _unreadable(error: DriverError, *, optional: bool) -> None:
+        if not optional or error.trouble.name in _FATAL:
+            raise error
 
     def _memory_v2(self) -> Memory:
         version = getattr(_bindings(), "nvmlMemory_v2", None)
@@ -208,15 +210,15 @@ class Device:
     def _list(self, kind: str) -> list[tuple[int, int | None]] | None:
         """One list of the driver. Drivers 535.43 to 535.86 fill ``_v3`` in another layout: then ``_v2`` is right."""
         entries = self._ask_list(f"nvmlDeviceGet{kind}RunningProcesses", self._list_version)
-        if entries is not None and self._list_version == "_v3" and any(pid == 0 for pid, _ in entries):
+        if entries is not None and self._list_version == "_v3" and not _sane(entries):
             older = self._ask_list(f"nvmlDeviceGet{kind}RunningProcesses", "_v2")
-            if older is not None and all(0 < pid <= LARGEST_PID for pid, _ in older):
+            if older is not None and _sane(older):
                 self._list_version = "_v2"
                 return older
         return entries
 
     def _ask_list(self, name: str, version: str) -> list[tuple[int, int | None]] | None:
-        for attempt in (name + version, name + version, name + "_v2", name):  # the list may grow while it is read
+        for attempt in (name + version, name + version, name + "_v2"):  # the list may grow while it is read
             entries = self.ask(attempt)
             if entries is not None:
                 return [(int(entry.pid), entry.usedGpuMemory) for entry in entries]
@@ -244,7 +246,7 @@ class Card:
         self._index = index
         self._owners = Owners()
         self._device: Device | None = None
-        self._instances: dict[int, Device] = {}
+        self._instances: dict[str, Device] = {}
 
     def read(self) -> list[dict[str, Any]]:
         """The card alone, or followed by its MIG instances. Raises ``DriverError``."""
@@ -257,23 +259,32 @@ class Card:
         return [own, *self._instance_readings(self._device)] if divided else [own]
 
     def _instance_readings(self, parent: Device) -> list[dict[str, Any]]:
-        readings = []
-        for number, handle in enumerate(parent.instances()):
-            try:
-                instance = Device(handle, self._owners, index=self._index, parent=parent.uuid)
-                known = self._instances.get(number)
-                if known is None or known.uuid != instance.uuid:
-                    self._instances[number] = known = instance
-                readings.append(known.reading())
-            except DriverError as error:
-                if error.trouble.name in _FATAL:
-                    raise
-        return readings
+        """Instances come and go while the card stays; one that goes while it is read is left out."""
+        found: dict[str, Device] = {}
+        readings = [self._instance_reading(handle, parent, found) for handle in parent.instances()]
+        self._instances = found
+        return [reading for reading in readings if reading is not None]
+
+    def _instance_reading(self, handle: Any, parent: Device, found: dict[str, Device]) -> dict[str, Any] | None:
+        try:
+            instance = self._instance(handle, parent)
+            found[instance.uuid] = instance
+            return instance.reading()
+        except DriverError as error:
+            if error.trouble.name in _FATAL:
+                raise
+            return None
+
+    def _instance(self, handle: Any, parent: Device) -> Device:
+        known = self._instances.get(_text(call("nvmlDeviceGetUUID", handle)))
+        if known is None:
+            return Device(handle, self._owners, index=self._index, parent=parent.uuid)
+        known.handle = handle
+        return known
 
 
-def _unless(fatal: bool, error: DriverError) -> None:
-    if fatal or error.trouble.name in _FATAL:
-        raise error
+def _sane(entries: list[tuple[int, int | None]]) -> bool:
+    return all(0 < pid <= LARGEST_PID for pid, _ in entries)
 
 
 def _possible(pid: int, size: int | None, limit: int | None) -> bool:
@@ -296,6 +307,3 @@ def _text(value: Any) -> str:
 def disconnect() -> None:
     with suppress(DriverError):  # ending a session that may be broken anyway
         call("nvmlShutdown")
-
-
-Reader = Callable[[], Sequence[dict[str, Any]]]

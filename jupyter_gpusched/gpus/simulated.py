@@ -77,6 +77,10 @@ class SimulatedGpus:
     def cause(self) -> str | None:
         return None
 
+    @property
+    def fault(self) -> str | None:
+        return None
+
     async def sample(self, grants: Sequence[ActiveGrant], *, now: float) -> tuple[Gpu, ...]:
         return tuple(_measure(card, grants, now) for card in self._cards)
 

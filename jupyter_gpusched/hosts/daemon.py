@@ -69,12 +69,18 @@ class Serve(JupyterApp):
             tasks.start_soon(_signalled, tasks.cancel_scope)
             if self.auto:
                 tasks.start_soon(self._idle, desk, tasks.cancel_scope)
+                tasks.start_soon(_gives_way, desk, tasks.cancel_scope)
 
     async def _idle(self, desk: Desk, scope: anyio.CancelScope) -> None:
         """Idleness is the absence of events, so it is looked for, seldom."""
         while (idle := desk.idle_for()) < self.idle_exit_s:  # noqa: ASYNC110
             await anyio.sleep(min(max(self.idle_exit_s - idle, 0.05), 5.0))
         scope.cancel()
+
+
+async def _gives_way(desk: Desk, scope: anyio.CancelScope) -> None:
+    await desk.gives_way.wait()
+    scope.cancel()
 
 
 async def _signalled(scope: anyio.CancelScope) -> None:

@@ -194,11 +194,15 @@ def _stream(text: str) -> Output:
 
 
 def read_result(folder: Path, name: str) -> bytes | None:
-    """The pickled value that the job left under ``name``; never unpickled here. None when there is none."""
-    if not name.isidentifier():
+    """The pickled value that the job left under ``name``, or the output notebook of this name.
+
+    Never unpickled here. None when there is none.
+    """
+    file_name = name if name.endswith(".ipynb") and "/" not in name else f"{name}.pkl" if name.isidentifier() else None
+    if file_name is None:
         return None
     try:
-        with _opened_in(folder / "results", f"{name}.pkl") as descriptor, open(descriptor, "rb", closefd=False) as file:
+        with _opened_in(folder / "results", file_name) as descriptor, open(descriptor, "rb", closefd=False) as file:
             return file.read()
     except FileNotFoundError:
         return None

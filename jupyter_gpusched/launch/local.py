@@ -37,6 +37,9 @@ ORDINARY_END_S = 0.2
 SWEEP_S = 10.0
 """So long SIGKILL is repeated on what a dead supervisor left, before it is named and let go."""
 
+ECHOES = 10_000
+"""So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
+
 _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 
 
@@ -70,7 +73,7 @@ class LocalLauncher:
         self._clock = clock
         self._environ = environ
         self._watches: dict[tuple[JobId, int], _Watch] = {}
-        self._settled: set[tuple[JobId, int]] = set()  # whose last event was reported: a later stop is an echo
+        self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
     # What the engine asks for
 
@@ -296,7 +299,9 @@ class LocalLauncher:
     def _settle(self, watch: _Watch, event: Event) -> None:
         """Report the attempt's last event. A supervisor of ours that still ends is followed, to be reaped."""
         watch.settled = True
-        self._settled.add(watch.key)
+        self._settled[watch.key] = None
+        if len(self._settled) > ECHOES:
+            del self._settled[next(iter(self._settled))]
         if watch.child is None or watch.reaped:
             self._forget(watch)
         self._report(event)

@@ -19,7 +19,8 @@ from jupyter_gpusched.ports import LaunchOrder
 
 _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
-CELL_RUNNER = str(_RUNNER / "cell.py")
+RUNNER = str(_RUNNER / "cell.py")
+_RUN_BY_US = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 
 def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker: str) -> bytes:
@@ -41,7 +42,7 @@ def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker
             "cwd": os.fsencode(work.cwd),
             "marker": marker,
             "folders": ["checkpoint", "results"],
-            "files": cell_files(work, order.attempt) if work.kind is Kind.CELL else {},
+            "files": runner_files(work, order.attempt) if work.kind in _RUN_BY_US else {},
             "time_limit_s": order.job.time_limit_s,
             "grace_s": order.job.grace_s,
         }
@@ -51,8 +52,8 @@ def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker
 def arguments(work: Work, folder: Path, attempt: int) -> list[str]:
     """What is executed: exactly the given list, or a shell only where one string was given for it."""
     python = work.python or sys.executable
-    if work.kind is Kind.CELL:
-        return [python, CELL_RUNNER, str(folder), str(attempt)]
+    if work.kind in _RUN_BY_US:
+        return [python, RUNNER, str(folder), str(attempt)]
     if work.kind is Kind.SCRIPT:
         return [python, work.path or "", *work.args]
     if work.shell is not None:
@@ -60,10 +61,14 @@ def arguments(work: Work, folder: Path, attempt: int) -> list[str]:
     return list(work.argv)
 
 
-def cell_files(work: Work, attempt: int) -> dict[str, bytes]:
-    """The cell for its runner. The journal is there from the start: it tells a cell's outputs from a log."""
-    cell = {"source": work.source, "outputs": list(work.outputs), "has_payload": work.has_payload}
+def runner_files(work: Work, attempt: int) -> dict[str, bytes]:
+    """The work for its runner. The journal is there from the start: it tells a cell's outputs from a log."""
+    told: dict[str, object] = {"kind": work.kind.value}
+    if work.kind is Kind.CELL:
+        told |= {"source": work.source, "outputs": list(work.outputs), "has_payload": work.has_payload}
+    if work.kind is Kind.NOTEBOOK:
+        told |= {"path": work.path, "parameters": work.parameters}
     return {
-        f"attempt-{attempt}/cell.json": json.dumps(cell).encode(),
+        f"attempt-{attempt}/work.json": json.dumps(told).encode(),
         f"attempt-{attempt}/outputs.jsonl": b"",
     }

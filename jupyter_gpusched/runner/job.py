@@ -1,4 +1,4 @@
-"""Runs the cell of one attempt in this process and makes its end the process's exit code.
+"""Runs the cell, function or notebook of one attempt and makes its end the process's exit code.
 
 Success is 0, an error 1, ``sys.exit`` its own code; signals stay signals. Results are written
 only after success. Never reads standard input and never talks to the host.
@@ -9,25 +9,60 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import json
+import linecache
 import sys
 import types
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from . import values, worker
 from .journal import JobStream, Journal
 
 
 def run(folder: str, attempt: int, here: str) -> NoReturn:
-    """Run ``attempt-N/cell.json`` of a job's folder. ``here`` is where the runner's files lie."""
-    attempt_folder = f"{folder}/attempt-{attempt}"
-    with open(f"{attempt_folder}/cell.json", encoding="utf-8") as file:
-        cell = json.load(file)
-    journal = open_outputs(attempt_folder)
+    """Run ``attempt-N/work.json`` of a job's folder. ``here`` is where the runner's files lie."""
+    place = Place(folder, attempt, here)
+    with open(f"{place.attempt_folder}/work.json", encoding="utf-8") as file:
+        work = json.load(file)
+    journal = open_outputs(place.attempt_folder)
     try:
-        code = run_cell(cell, folder, attempt_folder, here, journal)
+        code = runner_of(work["kind"])(work, place, journal)
     except values.CannotTravel as error:
         code = complain(error)
     sys.exit(code)
+
+
+class Place(NamedTuple):
+    """Where an attempt lies, and where the runner's own files do (``here``)."""
+
+    folder: str
+    attempt: int
+    here: str
+
+    @property
+    def attempt_folder(self) -> str:
+        return f"{self.folder}/attempt-{self.attempt}"
+
+    @property
+    def results(self) -> str:
+        return f"{self.folder}/results"
+
+    @property
+    def payload(self) -> str:
+        return f"{self.folder}/payload.pkl"
+
+
+def runner_of(kind: str) -> Callable[[dict[str, Any], Place, Journal], int]:
+    """Each kind imports only what it needs."""
+    if kind == "function":
+        from .function import run_function
+
+        return run_function
+    if kind == "notebook":
+        from .notebook import run_notebook
+
+        return run_notebook
+    return run_cell
 
 
 def open_outputs(attempt_folder: str) -> Journal:
@@ -40,7 +75,7 @@ def open_outputs(attempt_folder: str) -> Journal:
     return journal
 
 
-def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, journal: Journal) -> int:
+def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     try:
         from .shell import new_shell
     except ImportError as error:
@@ -48,30 +83,41 @@ def run_cell(cell: dict[str, Any], folder: str, attempt_folder: str, here: str, 
             f"{sys.executable} cannot run cells ({error}); "
             f"install IPython there: {sys.executable} -m pip install ipython"
         ) from None
-    payload = f"{folder}/payload.pkl" if cell["has_payload"] else None
+    payload = place.payload if cell["has_payload"] else None
     main = types.ModuleType("__main__")
     shell = new_shell(journal, main)
-    main.__file__ = f"{attempt_folder}/cell.py"
+    main.__file__ = f"{place.attempt_folder}/cell.py"
     sys.argv = [main.__file__]
     if payload is not None:
         values.load(payload, main.__dict__)
     source = str(cell["source"])
     plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
-    worker.main_file(attempt_folder, here, payload=payload, source=plain)
+    worker.main_file(place.attempt_folder, place.here, payload=payload, source=plain)
+    show_source(main.__file__, plain)
     if "%autoreload" in source and "load_ext autoreload" not in source:  # loaded by an earlier cell of the notebook
         shell.run_line_magic("load_ext", "autoreload")
     result = shell.run_cell(source, store_history=True)
     shell.display_pub.settle_widgets()
     if (code := exit_code(result)) == 0:
-        save_results(cell["outputs"], f"{folder}/results", main.__dict__)
+        save_results(cell["outputs"], place.results, main.__dict__)
     return code
+
+
+def show_source(path: str, source: str) -> None:
+    """Let ``inspect.getsource`` find the cell's classes, which it looks for in the file of ``__main__``."""
+    lines = source.splitlines(keepends=True)
+    linecache.cache[path] = (len(source), None, lines, path)  # without a time: never compared with the file
 
 
 def exit_code(result: Any) -> int:
     """As Python's own: none or 0 is success, a number is itself, anything else is printed and 1."""
     if not isinstance(result.error_in_exec, SystemExit):
         return 0 if result.success else 1
-    code = result.error_in_exec.code
+    return code_of(result.error_in_exec)
+
+
+def code_of(exit_: SystemExit) -> int:
+    code = exit_.code
     if code is None or isinstance(code, int):
         return code or 0
     sys.stderr.write(f"{code}\n")

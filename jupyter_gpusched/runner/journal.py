@@ -41,6 +41,7 @@ class Journal:
         self._pending_bytes = 0
         self._text_left = MOST_TEXT
         self._rich_left = MOST_RICH
+        self._mark: dict[str, Any] = {}
         self.owner = True
         os.register_at_fork(
             before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._become_passive
@@ -48,6 +49,11 @@ class Journal:
 
     def start(self) -> None:
         threading.Thread(target=self._keep_flushing, name="gpusched-journal", daemon=True).start()
+
+    def mark(self, words: dict[str, Any]) -> None:
+        """From here on, records bear these words: where in the work they belong."""
+        self.catch_up()
+        self._mark = words
 
     def text(self, name: str, text: str) -> None:
         """Write to the log at once; journal soon. ``name`` is stdout or stderr."""
@@ -148,7 +154,7 @@ class Journal:
     def _record(self, output: dict[str, Any]) -> int:
         covered = self._covered if self._text_left > 0 or output["output_type"] == "stream" else None
         place = {} if covered is None else {"log_end": covered}
-        line = json.dumps({**output, **place}, default=str).encode() + b"\n"
+        line = json.dumps({**output, **self._mark, **place}, default=str).encode() + b"\n"
         _write_all(self._records, line)
         return len(line)
 

@@ -1,14 +1,10 @@
 """An IPython shell without a terminal or a kernel: what a cell shows goes into the journal.
 
-Everything that would ask a person (``input``, ``getpass``, a debugger) fails at once and says
-why. Importing this imports IPython, the larger part of a cell's time to start.
+Nothing here waits for a person. Importing this imports IPython, the larger part of a cell's time to start.
 """
 
 from __future__ import annotations
 
-import base64
-import builtins
-import re
 import sys
 import types
 import warnings
@@ -22,11 +18,8 @@ from traitlets import Type, default
 from traitlets.config import Config
 
 from .journal import Journal
-
-NO_STDIN = "a background job cannot read input"
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+from .shown import WIDGET_VIEW, plain, portable, without_colours
+from .unattended import refuse_input
 
 
 class JobDisplayHook(DisplayHook):
@@ -47,7 +40,7 @@ class JobDisplayHook(DisplayHook):
         self._is_active = False
         if data:
             output = {"output_type": "execute_result", "execution_count": self.prompt_count}
-            self.journal.rich({**output, "data": portable(data), "metadata": metadata}, _plain(data))
+            self.journal.rich({**output, "data": portable(data), "metadata": metadata}, plain(data))
 
 
 class JobDisplayPublisher(DisplayPublisher):
@@ -76,7 +69,7 @@ class JobDisplayPublisher(DisplayPublisher):
         output = {"output_type": kind, "data": portable(data), "metadata": metadata or {}}
         if transient:
             output["transient"] = transient
-        self.journal.rich(output, "" if update else _plain(data))
+        self.journal.rich(output, "" if update else plain(data))
 
     def clear_output(self, wait: bool = False) -> None:
         self.journal.rich({"output_type": "clear_output", "wait": bool(wait)})
@@ -123,7 +116,7 @@ class JobShell(InteractiveShell):
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         output = {"output_type": "error", "ename": etype.__name__, "evalue": str(evalue), "traceback": list(stb)}
-        self.journal.rich(output, _ESCAPES.sub("", "\n".join(stb)) + "\n")
+        self.journal.rich(output, without_colours(stb))
 
 
 def new_shell(journal: Journal, main: types.ModuleType) -> Any:
@@ -135,31 +128,3 @@ def new_shell(journal: Journal, main: types.ModuleType) -> Any:
     warnings.filterwarnings("ignore", message="To exit: use")
     refuse_input()
     return shell
-
-
-def refuse_input() -> None:
-    """Nobody is there to answer: say so at once instead of waiting while a card is held."""
-    import getpass
-    import pdb
-
-    def refuse(*_: object, **__: object) -> Any:
-        raise EOFError(NO_STDIN)
-
-    builtins.input = refuse
-    getpass.getpass = refuse
-    sys.breakpointhook = refuse
-    pdb.set_trace = refuse
-
-
-def portable(data: dict[str, Any]) -> dict[str, Any]:
-    """A MIME bundle as JSON can hold it; a widget without its front end is left to its other forms."""
-    kept = {mime: value for mime, value in data.items() if mime != WIDGET_VIEW or "text/plain" not in data}
-    return {
-        mime: base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
-        for mime, value in kept.items()
-    }
-
-
-def _plain(data: dict[str, Any]) -> str:
-    text = data.get("text/plain")
-    return f"{text}\n" if isinstance(text, str) else ""

@@ -7,15 +7,19 @@ Owns the two pickle formats and makes captured functions of the notebook live in
 from __future__ import annotations
 
 import io
+import linecache
 import os
 import pickle
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from .records import write_file
 
 FORMAT = 1
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class CannotTravel(Exception):
@@ -24,45 +28,88 @@ class CannotTravel(Exception):
 
 def load(path: str, namespace: dict[str, Any]) -> None:
     """Put the captured values of a payload file into ``namespace``, and its folders on the path."""
-    with open(path, "rb") as file:
-        payload = _unpickled(file.read(), namespace)
-    if isinstance(payload, dict) and payload.get("__gpusched__") == FORMAT:
-        _check_python(tuple(payload["python"]))
-        sys.path[1:1] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
-        payload = _unpickled(payload["values"], namespace)
+    payload = _read(path, namespace, or_else=", or capture nothing with --no-capture")
     if not isinstance(payload, dict):
         raise CannotTravel("the payload is not a dict of names and values; pickle one with cloudpickle.dumps")
     namespace.update(payload)
+
+
+def load_call(path: str, namespace: dict[str, Any]) -> Call:
+    """The function of a payload file with its arguments; what it uses of the notebook is in ``namespace`` then.
+
+    Over REST the payload may also be a plain cloudpickle of the function, or of ``(function, args, kwargs)``.
+    """
+    payload = _read(path, namespace, or_else="")
+    if isinstance(payload, dict):
+        payload = tuple(payload.get(name, empty) for name, empty in (("function", None), ("args", ()), ("kwargs", {})))
+    function, args, kwargs, *more = (*payload, (), {})[:4] if isinstance(payload, tuple) else (payload, (), {})
+    if not callable(function) or (more and more[0] != ()):
+        raise CannotTravel(
+            "the payload is no function with its arguments; make it with cloudpickle.dumps((function, args, kwargs))"
+        )
+    if getattr(function, "__module__", None) == "__main__":
+        namespace.setdefault(getattr(function, "__name__", ""), function)
+    return function, tuple(args), dict(kwargs)
 
 
 def save(folder: str, name: str, namespace: dict[str, Any]) -> None:
     """Write one result of the cell, whole or not at all."""
     if name not in namespace:
         raise CannotTravel(f"output {name!r} is not there: the cell did not assign a variable of this name")
-    value = namespace[name]
-    record = {"__gpusched__": FORMAT, "python": list(sys.version_info[:2]), "type": _type_name(value)}
+    save_value(folder, name, namespace[name], what=f"output {name!r}", way_out="save it to a file in the cell instead")
+
+
+def save_value(folder: str, name: str, value: object, *, what: str, way_out: str) -> None:
+    """Write a value under this name, whole or not at all."""
     try:
-        record["value"] = _cloudpickle().dumps(value, protocol=4)
+        content = _cloudpickle().dumps(value, protocol=4)
+    except CannotTravel:
+        raise
     except Exception as error:  # noqa: BLE001  pickling runs code of the value, which may raise anything
         how = f"{type(error).__name__}: {error}"
-        raise CannotTravel(
-            f"output {name!r} ({_type_name(value)}) cannot be pickled ({how}); save it to a file in the cell instead"
-        ) from None
+        raise CannotTravel(f"{what} ({_type_name(value)}) cannot be pickled ({how}); {way_out}") from None
+    _write(folder, name, value, {"value": content})
+
+
+def save_exception(folder: str, error: BaseException, text: str, *, attempt: int) -> None:
+    """Keep an exception for whoever asks for the result: itself if it can travel, in any case its traceback's text."""
+    try:
+        content = _cloudpickle().dumps(error.with_traceback(None), protocol=4)
+    except Exception:  # noqa: BLE001  see save_value; the text will do
+        content = None
+    _write(folder, "exception", error, {"value": content, "text": text, "attempt": attempt})
+
+
+def _write(folder: str, name: str, value: object, more: dict[str, Any]) -> None:
+    record = {"__gpusched__": FORMAT, "python": list(sys.version_info[:2]), "type": _type_name(value), **more}
     mine = f"{folder}/.{name}.{os.getpid()}"
     write_file(mine, pickle.dumps(record, protocol=4))
     os.rename(mine, f"{folder}/{name}.pkl")
 
 
-def _check_python(pickled_by: tuple[int, ...]) -> None:
+def _read(path: str, namespace: dict[str, Any], *, or_else: str) -> Any:
+    """The content of a payload file. ``or_else`` is a further way out for the messages."""
+    with open(path, "rb") as file:
+        payload = _unpickled(file.read(), namespace, or_else)
+    if not (isinstance(payload, dict) and payload.get("__gpusched__") == FORMAT):
+        return payload
+    _check_python(tuple(payload["python"]), or_else)
+    sys.path[1:1] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
+    for name, text in payload.get("sources", {}).items():
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    return _unpickled(payload["values"], namespace, or_else)
+
+
+def _check_python(pickled_by: tuple[int, ...], or_else: str) -> None:
     if pickled_by != sys.version_info[:2]:
         theirs, ours = ".".join(map(str, pickled_by)), ".".join(map(str, sys.version_info[:2]))
         raise CannotTravel(
             f"the captured values come from Python {theirs} and this job runs on Python {ours}; "
-            f"choose a Python {theirs} with --python, or capture nothing with --no-capture"
+            f"choose a Python {theirs} with --python{or_else}"
         )
 
 
-def _unpickled(content: bytes, namespace: dict[str, Any]) -> Any:
+def _unpickled(content: bytes, namespace: dict[str, Any], or_else: str) -> Any:
     try:
         return _Unpickler(io.BytesIO(content), namespace).load()
     except CannotTravel:
@@ -70,7 +117,7 @@ def _unpickled(content: bytes, namespace: dict[str, Any]) -> Any:
     except Exception as error:  # unpickling runs the values' own code, which may raise anything
         raise CannotTravel(
             f"the captured values cannot be loaded in {sys.executable} ({type(error).__name__}: {error}); "
-            "install there what they need, choose another interpreter with --python, or use --no-capture"
+            f"install there what they need, or choose another interpreter with --python{or_else}"
         ) from error
 
 

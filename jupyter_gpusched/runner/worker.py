@@ -30,7 +30,7 @@ def _restore():
         spec.loader.exec_module(sys.modules[name])
     from _gpusched_runner.worker import restore
 
-    restore(globals(), {attempt_folder!r}, {payload!r})
+    restore(globals(), {payload!r}, {source!r})
 
 
 _restore()
@@ -47,26 +47,31 @@ _TRANSPARENT_MAGICS = frozenset({"capture", "prun", "time"})
 """Cell magics that run their body as the cell would."""
 
 
-def main_file(attempt_folder: str, here: str, *, payload: str | None, source: str) -> str:
-    """Write what workers need: the file for ``__main__``, whose path is returned, and the cell's plain Python."""
-    path = f"{attempt_folder}/cell.py"
-    text = _MAIN_FILE.format(init=f"{here}/__init__.py", here=here, attempt_folder=attempt_folder, payload=payload)
-    write_file(f"{attempt_folder}/source.py", source.encode("utf-8", "backslashreplace"))
+def main_file(attempt_folder: str, here: str, *, payload: str | None, source: str | None) -> str:
+    """Write what workers need: the file for ``__main__``, whose path is returned, and the cell's plain Python.
+
+    source  None for a function: then all that workers need is in the payload.
+    """
+    path = f"{attempt_folder}/{'function' if source is None else 'cell'}.py"
+    kept = None if source is None else f"{attempt_folder}/source.py"
+    text = _MAIN_FILE.format(init=f"{here}/__init__.py", here=here, payload=payload, source=kept)
+    if kept is not None and source is not None:
+        write_file(kept, source.encode("utf-8", "backslashreplace"))
     write_file(path, text.encode("utf-8", "backslashreplace"))
     return path
 
 
-def restore(namespace: dict[str, Any], attempt_folder: str, payload: str | None) -> None:
+def restore(namespace: dict[str, Any], payload: str | None, path: str | None) -> None:
     """Fill a worker's ``__main__``. What cannot be had is said on stderr and left out."""
     try:
         if payload is not None:
-            values.load(payload, namespace)
+            (values.load_call if path is None else values.load)(payload, namespace)
     except values.CannotTravel as error:
         _complain(str(error))
-    path = f"{attempt_folder}/source.py"
-    with open(path, encoding="utf-8") as file:
-        source = file.read()
-    define(source, path, namespace)
+    if path is not None:
+        with open(path, encoding="utf-8") as file:
+            source = file.read()
+        define(source, path, namespace)
 
 
 def define(source: str, path: str, namespace: dict[str, Any]) -> None:

@@ -10,9 +10,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from waiting import wait_for
 
 from jupyter_gpusched.client import Client
+from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.places import host_alive, read_host_record
 
 
@@ -170,3 +172,39 @@ def test_other_users_cannot_enter_the_folders(host):
         assert folder.stat().st_mode & 0o077 == 0, folder
     for file in (socket, state / "gpusched.sqlite", state / "host.json", state / "host.lock"):
         assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_an_idle_daemon_gives_way_to_a_client_that_asks_for_other_cards(start_host, monkeypatch):
+    daemon = start_host("1x8G", "--auto")
+    monkeypatch.setenv("GPUSCHED_SIMULATE", "2x24G")
+    assert len(Client.connect(start=True).gpus()) == 2
+    assert daemon.process.wait(timeout=30) == 0
+
+
+def test_a_daemon_with_jobs_does_not_give_way_and_says_how_to_end_it(start_host, command, monkeypatch):
+    daemon = start_host("1x8G", "--auto")
+    daemon.client().submit(command("sleep", "60"))
+    monkeypatch.setenv("GPUSCHED_SIMULATE", "2x24G")
+    with pytest.raises(GpuSchedError) as refused:
+        Client.connect(start=True)
+    assert f"kill {daemon.pid}" in refused.value.hint
+    assert daemon.process.poll() is None
+
+
+def test_who_waits_starts_a_host_when_nobody_takes_over(start_host, command, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUSCHED_SIMULATE", "1x8G")
+    host = start_host("1x8G")
+    client = Client.connect(start=True)
+    queued = [client.submit(command("true", vram="8G")) for _ in range(2)]
+    host.kill()
+    assert client.wait(queued[-1])["phase"] == "succeeded"
+
+
+def test_a_job_that_waits_for_simulated_cards_on_a_host_without_any_says_so(start_host, command):
+    first = start_host("1x8G")
+    blocker = first.client().submit(command("sleep", "60", vram="8G"))
+    job_id = first.client().submit(command("true", vram="8G"))
+    first.terminate()
+    client = start_host(None).client()
+    assert client.health()["gpu_cause"] in client.job(job_id)["waiting"]
+    client.cancel(blocker, grace="0s")

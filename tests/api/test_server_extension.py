@@ -152,11 +152,6 @@ def test_the_extension_is_enabled_by_the_installation(tmp_path):
     assert "enabled" in (listed.stdout + listed.stderr).split("jupyter_gpusched")[1].split("\n")[0]
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({}, 403), ({"Authorization": "token wrong"}, 403), ({"Authorization": "token secret"}, 201)],
@@ -166,7 +161,7 @@ def test_only_the_servers_token_opens_the_door_under_an_escaped_base_url(server,
     runtime = Path(os.environ["JUPYTER_RUNTIME_DIR"])
     record = json.loads(wait_for(lambda: "".join(f.read_text() for f in runtime.glob("jpserver-*.json")), "no server"))
     assert "/user/u%40x.org/" in record["url"]
-    wait_for(lambda: listens(record["port"]), "the server does not listen")  # it announces itself before it does
+    wait_for(lambda: _listens(record["port"]), "the server does not listen")
     request = Request(
         record["url"] + "gpusched/api/v1/jobs",
         data=b'{"argv": ["true"], "vram": "1G"}',
@@ -175,6 +170,11 @@ def test_only_the_servers_token_opens_the_door_under_an_escaped_base_url(server,
     )
     assert _status(request) == status
     assert len(Client.connect().jobs()) == (status == HTTPStatus.CREATED)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _status(request: Request) -> int:

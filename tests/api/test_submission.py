@@ -48,10 +48,52 @@ def test_an_option_that_is_not_built_is_refused_and_never_ignored(client, comman
     assert client.jobs() == []
 
 
-@pytest.mark.parametrize("kind", ["notebook", "function"])
-def test_a_kind_that_is_not_built_is_refused(client, kind):
-    with pytest.raises(NotAvailable):
-        client.submit({"kind": kind, "path": "x.ipynb"})
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"kind": "function"}, "payload"),
+        ({"kind": "function", "payload": ""}, "payload"),
+        ({"kind": "function", "payload": "eA==", "source": "1"}, "payload"),
+        ({"kind": "function", "payload": "eA==", "outputs": ["x"]}, "outputs"),
+        ({"kind": "notebook", "argv": ["x.ipynb"]}, "path"),
+        ({"kind": "notebook", "path": "x.py"}, "path"),
+        ({"path": "x.py", "parameters": {"n": 1}}, "parameters"),
+        ({"path": "x.ipynb", "parameters": {"not a name": 1}}, "parameters"),
+        ({"path": "x.ipynb", "parameters": {"class": 1}}, "parameters"),
+        ({"path": "x.ipynb", "args": ["1"]}, "args"),
+        ({"path": "x.ipynb"}, "path"),
+    ],
+)
+def test_a_function_or_notebook_that_cannot_be_run_is_refused_by_its_field(client, tmp_path, fields, named):
+    with pytest.raises(BadRequest) as refused:
+        client.submit({"vram": "1G", "cwd": str(tmp_path), **fields})
+    assert refused.value.field == named
+    assert client.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{broken", "JSON is broken"),
+        ("[]", "format 4"),
+        ('{"nbformat": 3, "worksheets": []}', "format 4"),
+        ('{"nbformat": 4, "metadata": {}, "cells": []}', "no code cell"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_refused(client, tmp_path, content, words):
+    (tmp_path / "x.ipynb").write_text(content)
+    with pytest.raises(BadRequest, match=words):
+        client.submit({"vram": "1G", "cwd": str(tmp_path), "path": "x.ipynb"})
+    assert client.jobs() == []
+
+
+def test_parameters_for_a_notebook_of_another_language_are_refused(client, tmp_path):
+    content = (
+        '{"nbformat": 4, "metadata": {"kernelspec": {"name": "ir", "language": "R"}}, "cells": [{"cell_type": "code"}]}'
+    )
+    (tmp_path / "x.ipynb").write_text(content)
+    with pytest.raises(BadRequest, match="only Python notebooks"):
+        client.submit({"vram": "1G", "cwd": str(tmp_path), "path": "x.ipynb", "parameters": {"n": 1}})
 
 
 @pytest.mark.parametrize("vram", ["24G", "24GB", "99G"])

@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from jupyter_gpusched import capture as capturing
+from jupyter_gpusched import travel
 from jupyter_gpusched.capture import capture
 from jupyter_gpusched.core.model import BadRequest
 
@@ -123,7 +124,8 @@ def test_an_open_binary_file_is_refused(tmp_path):
 
 
 def test_too_much_data_is_refused_with_its_size_and_the_largest_variables(monkeypatch):
-    monkeypatch.setattr(capturing, "LARGEST_PAYLOAD", 2**20)
+    for module in (capturing, travel):
+        monkeypatch.setattr(module, "LARGEST_PAYLOAD", 2**20)
     error = refused("big, small", {"big": bytearray(3 * 2**20), "small": 1})
     assert "3 MiB, at most 1 MiB" in error.message
     assert error.message.index("`big` (bytearray, 3 MiB)") < error.message.index("`small`")

@@ -37,7 +37,7 @@ def test_the_html_can_be_read_without_a_kernel_and_says_how_to_re_attach(a_view)
     assert "queued" in text
     assert "needs 6.0G on 1 GPU" in text
     assert "%gpulogs abcd1234 -f" in text
-    assert 'gs.job("abcd1234").show()' in text
+    assert 'jupyter_gpusched.job("abcd1234").show()' in text
 
 
 @pytest.mark.parametrize("field", ["name", "waiting", "notebook"])

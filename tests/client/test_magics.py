@@ -109,12 +109,25 @@ def test_bad_input_is_refused_in_words_and_queues_nothing(shell, fake_host, cell
     assert fake_host.specs == []
 
 
-@pytest.mark.parametrize(
-    "line", ["%gpujob --vram 1G note.ipynb", "%gpulease --vram 8G", "%gpujob --after abcd1234 train.py"]
-)
+@pytest.mark.parametrize("line", ["%gpulease --vram 8G", "%gpujob --after abcd1234 train.py"])
 def test_what_is_not_built_is_refused(shell, fake_host, line):
     error, _ = error_of(shell, line)
     assert isinstance(error, NotAvailable)
+
+
+def test_a_notebook_is_a_job_with_its_parameters(shell, fake_host):
+    shell.run_line_magic("gpujob", "--vram 1G --param n=3 --param name=ada note.ipynb")
+    assert {name: fake_host.specs[0].get(name) for name in ("kind", "path", "parameters")} == {
+        "kind": "notebook",
+        "path": "note.ipynb",
+        "parameters": {"n": 3, "name": "ada"},
+    }
+
+
+def test_words_after_a_notebook_are_refused_with_the_way_to_give_parameters(shell, fake_host):
+    error, _ = error_of(shell, "%gpujob --vram 1G note.ipynb n=3")
+    assert "--param" in error.hint
+    assert fake_host.specs == []
 
 
 def test_a_script_gets_all_that_follows_its_name(shell, fake_host):
@@ -203,7 +216,7 @@ def test_logs_are_shown_rendered_and_bounded(shell, fake_host, a_view):
     shown, _ = run(shell, "%gpulogs abcd1234")
     assert "1%" not in shown.stdout.replace("100%", "")
     assert len(shown.stdout.splitlines()) <= 200
-    assert 'gs.job("abcd1234").logs()' in shown.stderr
+    assert 'jupyter_gpusched.job("abcd1234").logs()' in shown.stderr
 
 
 def test_following_prints_the_bytes_as_they_come(shell, fake_host, a_view):

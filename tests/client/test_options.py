@@ -123,6 +123,15 @@ def test_variables_are_read_as_key_and_value():
     assert refused("--env", "A").field == "env"
 
 
+def test_parameters_are_json_or_pythons_constants_or_text():
+    words = ["a=1", "b=0.5", "c=true", "d=None", "e=abc", 'f=[1, "x"]', "g=x=y", "h=NaN", 'i="1"']
+    parsed = parse([word for text in words for word in ("--param", text)], a_parser())
+    assert parsed.fields["parameters"] == {
+        "a": 1, "b": 0.5, "c": True, "d": None, "e": "abc", "f": [1, "x"], "g": "x=y", "h": "NaN", "i": "1",
+    }  # fmt: skip
+    assert refused("--param", "n").field == "parameters"
+
+
 @pytest.mark.parametrize(
     "words",
     [("--after", "abcd1234"), ("--on-oom", "retry"), ("--preemptible",), ("--notify", "me"), ("--vram", "auto")],

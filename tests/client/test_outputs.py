@@ -79,3 +79,13 @@ def test_of_many_displays_the_newest_stay():
     kept = bounded([display(str(n)) for n in range(500)], how_to_get_the_rest="look")
     assert "400 displays" in kept[0]["text"]
     assert kept[-1]["data"]["text/plain"] == "499"
+
+
+def test_cleared_output_of_one_cell_leaves_the_other_cells_of_a_notebook_alone():
+    lines = [
+        {"output_type": "stream", "name": "stdout", "text": "one\n", "cell": 1},
+        {"output_type": "stream", "name": "stdout", "text": "gone\n", "cell": 2},
+        {"output_type": "clear_output", "wait": True, "cell": 2},
+        {"output_type": "stream", "name": "stdout", "text": "two\n", "cell": 2},
+    ]
+    assert [(output["cell"], output["text"]) for output in fold(lines)] == [(1, "one\n"), (2, "two\n")]

@@ -172,3 +172,8 @@ def test_an_ending_of_which_nothing_is_known_says_so():
         "exit",
         "its exit code is unknown; it printed nothing",
     )
+
+
+def test_a_failed_notebook_is_told_by_its_cell():
+    tail = "E  Traceback (most recent call last)\nE: x\ngpusched: code cell 3 of 7 failed: x\n"
+    assert told(tail, kind=Kind.NOTEBOOK) == ("exit", "code cell 3 of 7 failed: x")

@@ -9,6 +9,7 @@ from jupyter_gpusched.core.messages import (
     CancelRequested,
     Claimed,
     Exited,
+    GpuLost,
     Launch,
     LaunchFailed,
     MainEnded,
@@ -79,6 +80,7 @@ def events(the_job):
         LaunchFailed(the_job.id, number, "launch_failed", "no such file"),
         Voided(the_job.id, number),
         Vanished(the_job.id, number, "the machine was restarted"),
+        GpuLost(the_job.id, number, "GPU 0, the card fell off the bus"),
         CancelRequested(the_job.id, "bob"),
         Amended(the_job.id, "ann", terms()),
     ]

@@ -224,7 +224,7 @@ def test_a_claim_that_moves_is_kept_from_the_jobs_of_the_same_pass():
     world.submit(job("big", vram=20 * G))
     world.sleep(SETTINGS.claim_after_s + 1)
     assert world.state.jobs["big"].claim.gpus == ("GPU-0",)
-    world.cards[0] = replace(world.cards[0], health="lost")
+    world.cards[0] = replace(world.cards[0], health="quarantined")
     world.see_cards()
     world.submit(job("small", vram=8 * G, priority=Priority.HIGH))
     assert world.state.jobs["big"].claim.gpus == ("GPU-1",)

@@ -1,13 +1,15 @@
 """Why there is no usable GPU, in one sentence, from the real NVML bindings."""
 
-import asyncio
+import subprocess
 import sys
 import threading
 
 import pynvml
 import pytest
 
-from jupyter_gpusched.gpus import nvml, open_provider
+from jupyter_gpusched.gpus import probe
+from jupyter_gpusched.gpus.causes import card_cause, driver_cause
+from jupyter_gpusched.gpus.driver import DriverError, _bindings, trouble_of
 
 
 @pytest.mark.parametrize(
@@ -22,54 +24,60 @@ from jupyter_gpusched.gpus import nvml, open_provider
     ],
 )
 def test_each_cause_has_its_sentence(code, words):
-    sentence = nvml.cause_of(pynvml.NVMLError(code))
+    sentence = driver_cause(trouble_of(pynvml.NVMLError(code)))
     assert words in sentence
     assert sentence.endswith(".")
 
 
+def test_the_words_for_a_card_fit_behind_its_name():
+    for code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_IRQ_ISSUE):
+        assert not card_cause(trouble_of(pynvml.NVMLError(code))).endswith(".")
+
+
 def test_an_error_that_is_not_of_nvml_is_told_too():
-    assert "too old" in nvml.cause_of(RuntimeError("too old"))
+    assert "too old" in driver_cause(trouble_of(RuntimeError("too old")))
 
 
-def test_the_real_machine_gets_one_sentence():
-    sentence = nvml.probe()
-    assert sentence.endswith(".")
-    assert "\n" not in sentence
+def test_a_function_that_the_driver_lacks_is_no_stranger():
+    assert trouble_of(pynvml.NVMLLibraryMismatchError("old")).name == "FUNCTION_NOT_FOUND"
+    assert trouble_of(pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)).name == "FUNCTION_NOT_FOUND"
+
+
+def asked(*environment):
+    """The probe in a process of its own, which may load what it likes."""
+    code = "from jupyter_gpusched.gpus import probe; print(probe())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_cards_that_can_be_used_have_no_cause(machine):
+    assert asked() == "None"
+
+
+def test_a_driver_without_cards_says_so(machine):
+    machine.write()
+    assert asked() == "The NVIDIA driver is loaded but finds no GPU."
+
+
+def test_a_driver_that_is_not_loaded_says_so(machine):
+    machine.path.unlink()
+    assert "not loaded" in asked()
 
 
 def test_missing_bindings_are_named_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "pip install nvidia-ml-py" in nvml.probe()
-
-
-def test_a_driver_without_cards_says_so(monkeypatch):
-    driver(monkeypatch, cards=0)
-    assert nvml.probe() == "The NVIDIA driver is loaded but finds no GPU."
-
-
-def test_real_cards_are_admitted_and_honestly_declined(monkeypatch):
-    driver(monkeypatch, cards=2)
-    assert "2 NVIDIA GPUs" in nvml.probe()
-    assert "only simulated cards" in nvml.probe()
+    _bindings.cache_clear()
+    try:
+        assert "pip install nvidia-ml-py" in probe()
+        with pytest.raises(DriverError):
+            _bindings()
+    finally:
+        _bindings.cache_clear()
 
 
 def test_a_driver_that_hangs_is_left_after_the_deadline(monkeypatch):
     released = threading.Event()
     monkeypatch.setattr(pynvml, "nvmlInit", released.wait)
     try:
-        assert "did not answer" in nvml.probe(deadline_s=0.05)
+        assert "did not answer" in probe(deadline_s=0.05)
     finally:
         released.set()
-
-
-def test_without_a_usable_card_the_provider_has_none_and_a_cause():
-    provider = open_provider(None)
-    assert asyncio.run(provider.sample([], now=1.0)) == ()
-    assert provider.cause
-    assert not provider.simulated
-
-
-def driver(monkeypatch, *, cards):
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: cards)

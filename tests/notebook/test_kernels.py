@@ -235,9 +235,10 @@ def test_waiting_and_following_can_be_interrupted_and_the_job_goes_on(tmp_path):
     notebook = run(
         tmp_path,
         "%gpujob --vram 1G ! while [ ! -e gate ]; do sleep 0.05; done",
-        "job = _\nimport threading, _thread\nthreading.Timer(1, _thread.interrupt_main).start()\n"
+        "job = _\nimport os, signal, threading\n"
+        "interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)\nthreading.Timer(1, interrupt).start()\n"
         "try:\n    job.wait()\nexcept KeyboardInterrupt:\n    print('interrupted', job.status)",
-        "threading.Timer(1, _thread.interrupt_main).start()\n%gpulogs {job.id} -f",
+        "threading.Timer(1, interrupt).start()\n%gpulogs {job.id} -f",
         "job.status",
         "open('gate', 'w').close()\njob.wait().status",
         errors=True,

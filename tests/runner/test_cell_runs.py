@@ -113,6 +113,13 @@ def test_captured_functions_see_what_the_cell_redefines(cell):
     assert ended.log == "60\n"
 
 
+def test_the_source_of_what_the_cell_defines_can_be_had(cell):
+    ended = cell(
+        "import inspect\nclass A:\n    x = 1\ndef f(): pass\nprint(inspect.getsource(A), inspect.getsource(f))"
+    )
+    assert ended.log == "class A:\n    x = 1\n def f(): pass\n\n"
+
+
 def test_a_bare_pickle_of_values_is_accepted(cell):
     assert cell("print(x)", payload=cloudpickle.dumps({"x": 4})).log == "4\n"
 

@@ -1,0 +1,221 @@
+"""The WebSocket of the server extension: who may open it, what it brings, and what it bears."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import suppress
+from http import HTTPStatus
+
+import pytest
+from tornado.httpclient import HTTPClientError
+from waiting import DEADLINE_S, wait_for
+
+from jupyter_gpusched.hosts import socket as stream
+from jupyter_gpusched.places import read_host_record, state_folder
+
+pytest_plugins = ["pytest_jupyter.jupyter_server"]
+
+PATH = ("gpusched", "api", "v1", "stream")
+
+
+@pytest.fixture
+def jp_environ(own_environment, jp_environ, monkeypatch):
+    monkeypatch.setenv("GPUSCHED_SIMULATE", "2x24564M")
+    monkeypatch.setenv("GPUSCHED_HOME", str(own_environment))
+
+
+@pytest.fixture
+def jp_server_config():
+    return {
+        "ServerApp": {"jpserver_extensions": {"jupyter_gpusched": True}},
+        "IdentityProvider": {"cookie_name": "login"},
+    }
+
+
+async def frame(tab):
+    text = await asyncio.wait_for(tab.read_message(), DEADLINE_S)
+    assert text is not None, "the server closed the stream"
+    return json.loads(text)
+
+
+async def until(tab, wanted):
+    """All frames up to the first that is wanted, which comes last."""
+    seen = []
+    while True:
+        seen.append(await frame(tab))
+        if wanted(seen[-1]):
+            return seen
+
+
+def of_type(kind):
+    return lambda frame: frame["type"] == kind
+
+
+def ended(job_id):
+    return lambda frame: (
+        frame["type"] == "job" and frame["job"]["id"] == job_id and frame["job"]["phase"] == "succeeded"
+    )
+
+
+async def in_thread(call, *args):
+    return await asyncio.get_running_loop().run_in_executor(None, call, *args)
+
+
+def wait_for_pid(pid):
+    wait_for(lambda: (record := read_host_record(state_folder())) and record.pid == pid, "the host does not change")
+
+
+async def test_a_tab_gets_a_snapshot_first_and_then_every_event_once(host, client, command, jp_ws_fetch):
+    tab = await jp_ws_fetch(*PATH)
+    snapshot = (await until(tab, of_type("snapshot")))[-1]
+    assert snapshot["connected"]
+    assert len(snapshot["gpus"]) == 2
+    assert snapshot["jobs"] == []
+    job_id = client.submit(command("true"))
+    frames = await until(tab, ended(job_id))
+    jobs = [seen for seen in frames if seen["type"] == "job"]
+    assert jobs[0]["job"]["phase"] == "queued"
+    assert [seen["seq"] for seen in jobs] == sorted({seen["seq"] for seen in jobs})
+
+
+async def test_a_tab_that_comes_later_is_shown_what_is_true_then(host, client, command, jp_ws_fetch):
+    first = await jp_ws_fetch(*PATH)
+    job_id = client.submit(command("true"))
+    await until(first, ended(job_id))
+    second = await jp_ws_fetch(*PATH)
+    snapshot = await frame(second)
+    assert snapshot["type"] == "snapshot"
+    assert [(job["id"], job["phase"]) for job in snapshot["jobs"]] == [(job_id, "succeeded")]
+
+
+async def test_the_host_is_read_once_for_all_tabs_and_not_at_all_without_any(host, jp_ws_fetch, monkeypatch):
+    opened = []
+    answer = stream.answer
+
+    def counted(state, target):
+        opened.append(target)
+        return answer(state, target)
+
+    monkeypatch.setattr(stream, "answer", counted)
+    tabs = [await jp_ws_fetch(*PATH) for _ in range(5)]
+    for tab in tabs:
+        await until(tab, of_type("snapshot"))
+    assert opened == ["events"]
+    before = set(asyncio.all_tasks())
+    for tab in tabs:
+        tab.close()
+    readers = [task for task in before if "Feed" in repr(task.get_coro())]
+    assert len(readers) == 2
+    _, left = await asyncio.wait(readers, timeout=DEADLINE_S)
+    assert not left
+
+
+async def test_a_takeover_loses_no_event_and_repeats_none(host, client, command, jp_ws_fetch, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    tab = await jp_ws_fetch(*PATH)
+    job_id = client.submit(command("cat", str(gate)))
+    seen = await until(tab, lambda f: f["type"] == "job" and f["job"]["phase"] == "running")
+    await in_thread(host.kill)
+    seen += await until(tab, lambda f: f["type"] == "status" and not f["connected"])
+    await in_thread(wait_for_pid, os.getpid())
+    seen += await until(tab, lambda f: f["type"] == "status" and f["connected"])
+    gate.write_text("")
+    seen += await until(tab, ended(job_id))
+    sequence = [f["seq"] for f in seen if f["type"] == "job"]
+    assert sequence == sorted(set(sequence))
+    history = [f["job"]["phase"] for f in seen if f["type"] == "job"]
+    assert history[0] == "queued"
+    assert len([f for f in seen if f["type"] == "snapshot"]) == 1
+
+
+async def test_what_a_waiting_job_waits_for_is_kept_true_without_events_of_its_own(
+    host, client, command, jp_ws_fetch, tmp_path
+):
+    gates = [tmp_path / "a", tmp_path / "b"]
+    for gate in gates:
+        os.mkfifo(gate)
+    tab = await jp_ws_fetch(*PATH)
+    for gate in gates:
+        client.submit(command("cat", str(gate), vram="20G"))
+    waiting = client.submit(command("true", gpus=2, vram="20G"))
+
+    def says(words):
+        return lambda f: (
+            f["type"] == "queue" and any(view["id"] == waiting and words(view["waiting"]) for view in f["jobs"])
+        )
+
+    before = (await until(tab, says(bool)))[-1]["jobs"][0]["waiting"]
+    gates[0].write_text("")
+    await until(tab, says(lambda now: now != before))
+    gates[1].write_text("")
+    await until(tab, ended(waiting))
+
+
+async def test_without_login_there_is_no_stream(jp_ws_fetch):
+    with pytest.raises(HTTPClientError) as refused:
+        await jp_ws_fetch(*PATH, headers={"Authorization": "token wrong"})
+    assert refused.value.code == HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize("origin", ["https://elsewhere.example", None])
+async def test_a_browsers_cookie_opens_the_stream_only_from_our_own_site(jp_fetch, jp_ws_fetch, origin):
+    logged_in = await jp_fetch("api", "me")
+    cookie = next(c for c in logged_in.headers.get_list("Set-Cookie") if c.startswith("login=")).partition(";")[0]
+    by_cookie = {"Authorization": "", "Cookie": cookie} | ({"Origin": origin} if origin else {})
+    if origin is None:
+        await until(await jp_ws_fetch(*PATH, headers=by_cookie), of_type("snapshot"))
+        return
+    with pytest.raises(HTTPClientError) as refused:
+        await jp_ws_fetch(*PATH, headers=by_cookie)
+    assert refused.value.code == HTTPStatus.FORBIDDEN
+
+
+async def test_in_a_server_that_the_hub_shares_only_its_owner_may_look(jp_ws_fetch, monkeypatch):
+    monkeypatch.setenv("JUPYTERHUB_USER", "somebody-else")
+    with pytest.raises(HTTPClientError) as refused:
+        await jp_ws_fetch(*PATH)
+    assert refused.value.code == HTTPStatus.FORBIDDEN
+
+
+class SlowTab:
+    """A tab whose network takes nothing until it is told to run."""
+
+    def __init__(self, picture):
+        self.received = []
+        self.enough = asyncio.Event()
+        self.pending = stream.Tab(self._send, picture)
+
+    async def _send(self, text):
+        self.received.append(text)
+        if len(self.received) == self.wanted:
+            self.enough.set()
+
+    async def run_until(self, count):
+        self.wanted = count
+        task = asyncio.create_task(self.pending.run())
+        await asyncio.wait_for(self.enough.wait(), DEADLINE_S)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_slow_tab_gets_the_newest_gpu_frame_and_no_backlog():
+    tab = SlowTab(stream.Picture(seq=0))
+    for number in range(100):
+        tab.pending.put("gpus", f"gpus {number}")
+    tab.pending.put("job", "job 1")
+    tab.pending.put("job", "job 2")
+    await tab.run_until(3)
+    assert tab.received == ["job 1", "job 2", "gpus 99"]
+
+
+async def test_a_tab_that_fell_far_behind_gets_a_snapshot_instead():
+    picture = stream.Picture(seq=7)
+    tab = SlowTab(picture)
+    for number in range(stream.MOST_PENDING + 1):
+        tab.pending.put("job", f"job {number}")
+    await tab.run_until(1)
+    assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", "jobs": [], "gpus": [], "connected": False}

@@ -1,0 +1,211 @@
+"""A real JupyterLab with simulated cards, and a headless Chromium that looks at it.
+
+One server and one browser for all tests here; each test has a page, a folder and a notebook of its own.
+What went wrong is left as a screenshot and the server's log in the test's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from waiting import wait_for
+
+CARDS = "2x24G"
+TOKEN = "secret"
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+READY = """() => {
+  const session = window.jupyterapp?.shell?.currentWidget?.sessionContext;
+  return session?.isReady && session.session?.kernel?.status === 'idle'
+    && session.session.kernel.connectionStatus === 'connected';
+}"""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("needs Chromium: apt-get install -y chromium")
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Lab:
+    """JupyterLab in a process and a home of its own."""
+
+    def __init__(self, home: Path, runtime: str) -> None:
+        self.home = home
+        self.root = home / "work"
+        self.root.mkdir()
+        self.log = home / "server.log"
+        self.environ = _environment(home, runtime)
+        _configure(home)
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        """Start the server, now and again after it was killed, at the same address."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+                    f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}",
+                    f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True",
+                    "--ServerApp.terminals_enabled=False",
+                ],
+                env=self.environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                cwd=self.home,
+            )  # fmt: skip
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        with contextlib.suppress(OSError):
+            return bool(self.ask("gpus")["items"])
+        return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, path: str) -> Any:
+        request = urllib.request.Request(f"{self.url}/gpusched/api/v1/{path}")
+        request.add_header("Authorization", f"token {TOKEN}")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def notebook(self, name: str, *cells: str, app: str = "lab/tree") -> str:
+        return self.saved(name, [nbformat.v4.new_code_cell(cell) for cell in cells], app=app)
+
+    def saved(self, name: str, cells: list[Any], *, app: str = "lab/tree") -> str:
+        """The address of a notebook with these cells, which nobody has trusted."""
+        book = nbformat.v4.new_notebook(cells=cells)
+        book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(book, self.root / name)
+        return f"{self.url}/{app}/{name}?token={TOKEN}&reset"
+
+    def end(self) -> None:
+        """Ends the server, and then whatever of its jobs and kernels is left, by their pids."""
+        self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=20)
+        mark = f"GPUSCHED_HOME={self.environ['GPUSCHED_HOME']}".encode()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        os.kill(int(entry.name), signal.SIGKILL)
+        self.process.wait()
+
+
+def _configure(home: Path) -> None:
+    """No question about news, which would cover the corner of the page; Notebook 7 is open to the tests like Lab."""
+    config = home / "config" / "labconfig"
+    config.mkdir(parents=True)
+    disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    (config / "page_config.json").write_text(json.dumps(disabled))
+    exposed = {"JupyterNotebookApp": {"expose_app_in_browser": True}}
+    (home / "config" / "jupyter_notebook_config.json").write_text(json.dumps(exposed))
+
+
+def _environment(home: Path, runtime: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
+    folders = {f"JUPYTER_{kind.upper()}_DIR": str(home / kind) for kind in ("config", "data", "runtime")}
+    lab = {f"JUPYTERLAB_{kind}_DIR": str(home / kind.lower()) for kind in ("SETTINGS", "WORKSPACES")}
+    own = {"HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "XDG_RUNTIME_DIR": runtime}
+    return kept | folders | lab | own | {"GPUSCHED_HOME": str(home / "state"), "GPUSCHED_SIMULATE": CARDS}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
+    lab = Lab(tmp_path_factory.mktemp("lab"), runtime)
+    try:
+        wait_for(lab.answers, "JupyterLab does not start")
+        yield lab
+    finally:
+        lab.end()
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+class Page:
+    """A browser's page with a notebook in it, by the words of a user."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.sockets: list[str] = []
+        self.requests: list[str] = []
+        self.troubles: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("websocket", lambda opened: self.sockets.append(opened.url))
+        page.on("pageerror", self._note)
+
+    def _note(self, error: Any) -> None:
+        """Errors of our own code; other extensions have theirs."""
+        if "jupyter-gpusched" in (error.stack or ""):
+            self.troubles.append(error.stack)
+
+    def open(self, url: str) -> None:
+        self.page.goto(url)
+        self.page.wait_for_function(READY)
+
+    def run(self, cell: int) -> None:
+        """Run a cell and wait until it has returned."""
+        self._activate(cell)
+        self.command("notebook:run-cell")
+
+    def begin(self, cell: int) -> None:
+        """Run a cell that keeps the kernel busy."""
+        self._activate(cell)
+        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
+
+    def _activate(self, cell: int) -> None:
+        self.page.evaluate("n => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = n; }", cell)
+
+    def show_panel(self) -> None:
+        self.page.evaluate("() => window.jupyterapp.shell.activateById('jupyter-gpusched-panel')")
+
+    def command(self, name: str, **arguments: Any) -> None:
+        self.page.evaluate(
+            "async ([name, args]) => { await jupyterapp.commands.execute(name, args); }", [name, arguments]
+        )
+
+    def find(self, test_id: str) -> Any:
+        return self.page.get_by_test_id(f"gpusched-{test_id}")
+
+
+@pytest.fixture
+def page(chromium: Any, lab: Lab, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(30_000)
+    page = Page(context.new_page())
+    yield page
+    page.page.screenshot(path=tmp_path / "last.png")
+    shutil.copy(lab.log, tmp_path / "server.log")
+    context.close()
+    assert not page.troubles

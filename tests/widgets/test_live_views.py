@@ -1,0 +1,177 @@
+"""The widgets against a real host: what they show, and the one thread that feeds them."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import ipywidgets
+import pytest
+from waiting import wait_for
+
+import jupyter_gpusched as gs
+from jupyter_gpusched import live
+from jupyter_gpusched.client import HostUnreachable
+from jupyter_gpusched.widgets import JobWidget
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def feeding_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "jupyter-gpusched-live"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    for viewer in list(live.FEED._viewers):
+        viewer.close()
+    wait_for(lambda: not feeding_threads(), "the feeding thread does not end")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path / "gate"
+
+
+def test_the_monitor_shows_each_card_and_who_has_how_much(client, command, gate):
+    monitor = gs.GpuMonitor()
+    assert [gpu["index"] for gpu in monitor.gpus] == [0, 1]
+    assert [part["name"] for part in monitor.rows[0]["parts"]] == ["free"]
+    job_id = client.submit(command("cat", str(gate), vram="9G"))
+    row = wait_for(lambda: next((r for r in monitor.rows if len(r["parts"]) == 2), None), "the bar does not move")
+    assert row["parts"][0] == {"name": "your jobs", "mib": 9216, "words": "your jobs 9.0G"}
+    assert row["simulated"]
+    gate.write_text("")
+    client.wait(job_id)
+    wait_for(lambda: all(len(r["parts"]) == 1 for r in monitor.rows), "the memory is not shown as free again")
+
+
+def test_the_queue_shows_what_runs_what_waits_and_what_ended(client, command, gate):
+    done = client.submit(command("true", name="done"))
+    client.wait(done)
+    running = client.submit(command("cat", str(gate), name="runs", gpus=2, vram=None))
+    waiting = client.submit(command("true", name="waits"))
+    queue = gs.JobQueue()
+    wait_for(lambda: [r["key"] for r in queue.rows] == [running, waiting, done], "the order is not right")
+    assert "number 1 in the queue" in queue.rows[1]["why"]
+    assert queue.rows[1]["can_cancel"]
+    assert not queue.rows[2]["can_cancel"]
+    assert {view["id"] for view in queue.jobs} == {running, waiting, done}
+    gate.write_text("")
+    wait_for(lambda: all(r["phase"] == "succeeded" for r in queue.rows), "the end is not shown")
+
+
+def test_a_click_on_cancel_ends_that_job(client, command, gate):
+    job_id = client.submit(command("cat", str(gate)))
+    queue = gs.JobQueue()
+    queue._handle_custom_msg({"cancel": job_id}, [])
+    assert client.wait(job_id)["phase"] == "cancelled"
+
+
+def test_a_click_that_the_host_refuses_is_answered_in_words(client):
+    queue = gs.JobQueue()
+    queue._asked(queue, {"cancel": "abcdefgh"}, [])
+    assert "abcdefgh" in queue.trouble
+
+
+def test_a_job_is_shown_with_its_text_until_it_ends(client, command, gate):
+    job_id = client.submit(command("sh", "-c", f"printf 'a\\rfirst\\n'; cat {gate}; echo second"))
+    widget = gs.job(job_id).widget()
+    wait_for(lambda: widget.text == "first\n", "the text does not come")
+    gate.write_text("")
+    wait_for(lambda: widget.rows[0]["phase"] == "succeeded", "the end does not come")
+    assert widget.text == "first\nsecond\n"
+    wait_for(lambda: not feeding_threads(), "an ended job is still being asked about")
+
+
+def test_one_thread_feeds_all_widgets_and_ends_with_the_last(client):
+    assert not feeding_threads()
+    views = [gs.GpuMonitor(), gs.JobQueue(), gs.GpuMonitor()]
+    assert len(feeding_threads()) == 1
+    views[0].close()
+    views[1].close()
+    assert len(feeding_threads()) == 1
+    views[2].close()
+    wait_for(lambda: not feeding_threads(), "the thread outlives its last view")
+    gs.JobQueue()
+    assert len(feeding_threads()) == 1
+
+
+def test_a_round_asks_the_host_once_however_many_widgets_there_are(client, monkeypatch):
+    asked = []
+    monkeypatch.setattr(live, "host", lambda: asked.append("gpus") or client)
+    answers = live.Round()
+    for monitor in [gs.GpuMonitor() for _ in range(3)]:
+        monitor.take(answers)
+    before = len(asked)
+    answers.gpus  # noqa: B018
+    assert len(asked) == before
+
+
+def test_nothing_is_sent_when_nothing_changed(client, monkeypatch):
+    monitor = gs.GpuMonitor()
+    sent = []
+    monkeypatch.setattr(monitor, "_send", lambda message, **_: sent.append(message))
+    monitor.take(live.Round())
+    monitor.take(live.Round())
+    assert sent == []
+
+
+def test_widgets_can_be_laid_out_together(client):
+    monitor, queue = gs.GpuMonitor(), gs.JobQueue()
+    box = ipywidgets.HBox([monitor, queue])
+    assert box.children == (monitor, queue)
+
+
+def test_what_is_selected_can_be_observed(client):
+    seen = []
+    monitor = gs.GpuMonitor()
+    monitor.observe(lambda change: seen.append(change.new), "selected")
+    monitor.set_state({"selected": monitor.gpus[0]["uuid"]})
+    assert seen == [monitor.gpus[0]["uuid"]]
+
+
+def test_without_the_front_end_a_widget_is_a_readable_table(client):
+    data, _ = gs.GpuMonitor()._repr_mimebundle_()
+    assert "Simulated" in data["text/plain"]
+    assert VIEW in data
+    assert "You have no jobs here" in gs.JobQueue()._repr_mimebundle_()[0]["text/plain"]
+
+
+def test_without_a_host_the_call_says_so_and_leaves_nothing_behind(own_environment, monkeypatch):
+    monkeypatch.setenv("GPUSCHED_AUTOSTART", "0")
+    with pytest.raises(HostUnreachable):
+        gs.GpuMonitor()
+
+
+def test_a_lost_host_is_said_and_its_successor_found(start_host):
+    first = start_host()
+    monitor = gs.GpuMonitor()
+    os.environ["GPUSCHED_AUTOSTART"] = "0"
+    first.kill()
+    wait_for(lambda: "Reconnecting" in monitor.trouble, "the loss is not said")
+    start_host()
+    wait_for(lambda: not monitor.trouble, "the successor is not found")
+
+
+def test_the_card_of_a_job_is_a_live_view_only_where_the_front_end_has_no_renderer_of_ours(
+    client, command, monkeypatch
+):
+    job = gs.job(client.submit(command("true")))
+    client.wait(job.id)
+    assert VIEW not in job._repr_mimebundle_()
+    monkeypatch.setenv("VSCODE_PID", "1")
+    assert VIEW in job._repr_mimebundle_()
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    assert VIEW not in job._repr_mimebundle_()
+
+
+def test_job_widgets_take_what_was_printed_as_text(client, command):
+    job_id = client.submit(command("echo", "<img src=x onerror=alert(1)>", name="<b>bold</b>"))
+    client.wait(job_id)
+    widget = gs.job(job_id).widget()
+    assert isinstance(widget, JobWidget)
+    assert widget.rows[0]["title"] == "<b>bold</b>"
+    assert "innerHTML" not in str(widget._esm)
