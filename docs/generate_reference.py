@@ -33,6 +33,22 @@ Amounts of memory are text with a unit, all binary: `4G`, `4GB`, `4GiB`, `4096M`
 `90s`, `15m`, `2h`, `1d`. A bare number is refused. Ids are eight lower-case letters and digits.
 """
 
+WHAT_RUNS = {
+    "argv": "a command: a list, or one text for `sh -c`",
+    "path": "a Python script or a notebook",
+    "args": "the script's arguments",
+    "parameters": "of a notebook, an object",
+    "source": "a cell",
+    "payload": "captured values or a function, base64 of cloudpickle",
+    "kind": "`cell script command notebook function`; mostly told by the rest",
+    "notebook": "the notebook it came from, for display",
+}
+QUEUEING_MAGICS = {
+    "`%%gpujob [options]`": "queue this cell as a job",
+    "`%gpujob [options] train.py ...`": "a script",
+    "`%gpujob [options] report.ipynb`": "a notebook",
+    "`%gpujob [options] ! ...`": "a shell line",
+}
 VARIABLES = {
     "GPUSCHED_HOME": "the state folder: queue, records, logs (default `~/.local/state/jupyter-gpusched/MACHINE`)",
     "GPUSCHED_SIMULATE": "simulated cards instead of real ones: `2x24G`, `1x24564M,1x48G`; fixed when a host starts",
@@ -79,7 +95,7 @@ ERRORS = {
     "wrong_phase": (409, "the job is not in a phase in which this can be done"),
     "conflict": (409, "the idempotency key has been taken by another request meanwhile; ask again"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
-    "simulation_gives_way": (409, "the same, and the host ends, since it has nothing to do; ask again and start another"),
+    "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
     "too_large": (413, "the body is larger than 512 MiB"),
     "not_allowed": (403, "another user's host; in a Jupyter server: no login, token or permission"),
     "unavailable": (503, "the host cannot answer now; try again in a moment"),
@@ -138,18 +154,13 @@ def _job_options() -> str:
         (f"`{_spelled(action)}`", f"`{action.dest}`", _help(action), "not yet" if action.dest in wire.NOT_BUILT else "")
         for action in parser._actions
     ]
-    what = [("argv", "a command: a list, or one text for `sh -c`"), ("path", "a Python script"),
-            ("args", "the script's arguments"), ("source", "a cell"),
-            ("payload", "captured values, base64 of cloudpickle"),
-            ("parameters", "of a notebook (not yet)"), ("kind", "`cell`, `script` or `command`; may be left out"),
-            ("notebook", "the notebook it came from, for display")]  # fmt: skip
     changeable = ", ".join(f"`{name}`" for name in wire.TERMS)
     return (
         'The same in magics, on the command line, in Python (`gs.submit(..., vram="4G")`) and as fields of a JSON\n'
         "submission. Lists are `a,b` or repeated on the command line and lists in JSON; `env` is an object there.\n\n"
         + table(["option", "JSON field", "meaning", ""], rows)
         + "\nWhat runs, in JSON:\n\n"
-        + table(["field", "meaning"], [(f"`{name}`", words) for name, words in what])
+        + table(["field", "meaning"], [(f"`{name}`", words) for name, words in WHAT_RUNS.items()])
         + f"\nWhile a job is queued, `PATCH` changes {changeable}.\n"
     )
 
@@ -168,8 +179,7 @@ def _magics() -> str:
     parser = magics._job_parser()
     own = [action for action in parser._actions if not _is_job_option(action)]
     described = ["`%load_ext jupyter_gpusched` gives a notebook these:\n"]
-    rows = [("`%%gpujob [options]`", "queue this cell as a job"), ("`%gpujob [options] train.py ...`", "a script"),
-            ("`%gpujob [options] ! ...`", "a shell line")]  # fmt: skip
+    rows = list(QUEUEING_MAGICS.items())
     for name, method in sorted(vars(magics.GpuMagics).items()):
         if name.startswith("gpu") and name != "gpujob":
             rows.append((f"`%{name}`", _first_line(method)))

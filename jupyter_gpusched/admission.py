@@ -56,14 +56,12 @@ class Admission:
         self._gpus = gpus
         self._amending = anyio.Lock()
 
-    async def submit(
-        self, raws: Sequence[object], *, owner: str, home: str, parent: JobId | None = None
-    ) -> list[JobId]:
+    async def submit(self, raws: Sequence[object], *, owner: str, home: str, parent: Job | None = None) -> list[JobId]:
         """Check submissions and queue all of them or none; returns their ids once they are on disk.
 
         owner  who the kernel or the Hub says the caller is, never what a request says.
         home   the owner's home, where a job without ``cwd`` runs.
-        parent the job that these repeat.
+        parent the job that these repeat: they run the notebook that was kept for it.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
         jobs: list[Job] = []
@@ -76,10 +74,13 @@ class Admission:
                 job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=at, home=home)
                 self._check_machine(job, work)
                 if work.kind is Kind.NOTEBOOK:
-                    kept[job.id] = NOTEBOOK, await anyio.to_thread.run_sync(read_notebook, work)
+                    kept[job.id] = (
+                        NOTEBOOK,
+                        await anyio.to_thread.run_sync(read_notebook, work, self._notebook_of(parent)),
+                    )
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
-            jobs.append(replace(job, parent_id=parent))
+            jobs.append(replace(job, parent_id=parent.id if parent else None))
             works[job.id] = work
             if payload is not None:
                 kept[job.id] = PAYLOAD, payload
@@ -115,7 +116,7 @@ class Admission:
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
         raw = changed(spec, changes)
-        return (await self.submit([raw], owner=owner, home=home, parent=job.id))[0]
+        return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
 
     async def delete(self, job: Job) -> None:
         """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""
@@ -133,14 +134,18 @@ class Admission:
         folder = self._engine.folder(job.id)
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
 
+    def _notebook_of(self, job: Job | None) -> Path | None:
+        kept = self._engine.folder(job.id) / NOTEBOOK if job is not None and job.kind is Kind.NOTEBOOK else None
+        return kept if kept is not None and kept.is_file() else None
+
     def _payload_of(self, job: Job) -> str:
         try:
-            payload = (self._engine.folder(job.id) / "payload.pkl").read_bytes()
+            payload = (self._engine.folder(job.id) / PAYLOAD).read_bytes()
         except OSError as error:
             raise BadRequest(
                 f"payload: the captured values of job {job.id} are gone ({error.strerror}).",
                 field="payload",
-                hint="Submit the cell again from its notebook.",
+                hint="Submit it again from its notebook.",
             ) from None
         return base64.b64encode(payload).decode("ascii")
 

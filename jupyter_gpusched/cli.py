@@ -51,11 +51,11 @@ def _complain(error: GpuSchedError) -> None:
 def _run(words: list[str]) -> int:
     if words[:1] == ["submit"]:  # its own options end where the job's own words begin
         return _submit(words[1:])
+    if words[:1] == ["resubmit"]:
+        return _resubmit(words[1:])
     if not words:
         _parser().print_help(sys.stderr)
         return REFUSED
-    if words[:1] == ["resubmit"]:
-        return _resubmit(words[1:])
     asked = _parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = asked.run
     return command(asked)
@@ -173,17 +173,6 @@ def _submit(words: list[str]) -> int:
     return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
 
 
-def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
-    """What follows the script is the script's, also where it looks like an option of ours: better said now."""
-    if words[:1] != ["--"] and (taken := [word for word in words if word.partition("=")[0] in ours]):
-        name = words[0]
-        print(
-            f"jupyter gpusched: {' '.join(taken)} goes to {name}, since it stands after it; "
-            f"options of the job stand before {name}",
-            file=sys.stderr,
-        )
-
-
 def _resubmit_parser() -> OptionParser:
     from .options import OptionParser, add_job_options
 
@@ -222,6 +211,17 @@ def _resubmit(words: list[str]) -> int:
     old = client.spec(ids[0]) if asked.env else {}
     job_id = client.resubmit(ids[0], changes(asked.fields, asked.env, old))
     return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
+
+
+def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
+    """What follows the script is the script's, also where it looks like an option of ours: better said now."""
+    if words[:1] != ["--"] and (taken := [word for word in words if word.partition("=")[0] in ours]):
+        name = words[0]
+        print(
+            f"jupyter gpusched: {' '.join(taken)} goes to {name}, since it stands after it; "
+            f"options of the job stand before {name}",
+            file=sys.stderr,
+        )
 
 
 def _what_runs(shell: str | None, words: list[str]) -> dict[str, Any]:

@@ -16,21 +16,12 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from .core.model import (
-    FINAL,
-    BadRequest,
-    GpuSchedError,
-    NeverFits,
-    NotAllowed,
-    NotAvailable,
-    Unavailable,
-    UnknownJob,
-    WrongPhase,
-)
+from .answers import LATER, ApiMismatch, accepted, check_api, decoded
+from .core.model import FINAL, GpuSchedError, Unavailable
 from .find_host import HostUnreachable, find_host
 from .places import API
-from .transport import READ_TIMEOUT_S, Answer, ConnectionLost, ForeignSocket, Transport
-from .wire import GIVES_WAY, PREFIX, ErrorBody, ErrorDetail
+from .transport import READ_TIMEOUT_S, ConnectionLost, ForeignSocket, Transport
+from .wire import GIVES_WAY, PREFIX
 
 __all__ = ["ApiMismatch", "Client", "HostUnreachable"]
 
@@ -47,39 +38,7 @@ _LOG_CHUNK = 2**20
 _PAGE = 1000
 _FINAL = frozenset(phase.value for phase in FINAL)
 
-_LATER = "Try again in a moment; `jupyter gpusched doctor` says more."
-
 View = dict[str, Any]
-
-
-class ApiMismatch(GpuSchedError):
-    """Client and host are of versions that do not understand each other."""
-
-    code = "api_mismatch"
-
-
-_ERRORS: dict[str, type[GpuSchedError]] = {
-    kind.code: kind
-    for kind in (
-        BadRequest,
-        NeverFits,
-        NotAvailable,
-        UnknownJob,
-        NotAllowed,
-        Unavailable,
-        HostUnreachable,
-        ApiMismatch,
-        WrongPhase,
-    )
-}
-_BY_STATUS: dict[int, type[GpuSchedError]] = {
-    400: BadRequest,
-    403: NotAllowed,
-    404: GpuSchedError,
-    409: BadRequest,
-    413: BadRequest,
-    422: BadRequest,
-}
 
 
 class Client:
@@ -176,7 +135,7 @@ class Client:
     def delete(self, job_id: str) -> None:
         """Delete the record and the files of a job that has ended."""
         target = _target(_job(job_id), {})
-        self._twice(lambda host: _accepted(host.request("DELETE", target)), start=self._start)
+        self._twice(lambda host: accepted(host.request("DELETE", target)), start=self._start)
 
     def resubmit(self, job_id: str, changes: dict[str, Any] | None = None) -> str:
         """Queue the same work again as a new job, with changes if any; returns its id."""
@@ -222,18 +181,18 @@ class Client:
     # --- asking -----------------------------------------------------------------------
 
     def _get(self, path: str, **query: object) -> dict[str, Any]:
-        return _decoded(self._read(path, **query))
+        return decoded(self._read(path, **query))
 
     def _read(self, path: str, **query: object) -> bytes:
         target = _target(path, query)
-        return self._twice(lambda host: _accepted(host.request("GET", target)), start=self._start)
+        return self._twice(lambda host: accepted(host.request("GET", target)), start=self._start)
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._send("POST", path, body)
 
     def _send(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         target, data = _target(path, {}), msgspec.json.encode(body)
-        return _decoded(self._twice(lambda host: _accepted(host.request(method, target, body=data)), start=self._start))
+        return decoded(self._twice(lambda host: accepted(host.request(method, target, body=data)), start=self._start))
 
     def _twice(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
         """Ask, and once more when the host was restarted since we last spoke to it."""
@@ -249,11 +208,11 @@ class Client:
         try:
             return ask(host)
         except TimeoutError as error:
-            raise Unavailable("The host does not answer.", hint=_LATER) from error
+            raise Unavailable("The host does not answer.", hint=LATER) from error
         except (ConnectionLost, ForeignSocket) as error:
             self._forget(host)
             if isinstance(error, ForeignSocket):
-                raise HostUnreachable(f"The host's socket is not to be trusted: {error}.", hint=_LATER) from error
+                raise HostUnreachable(f"The host's socket is not to be trusted: {error}.", hint=LATER) from error
             raise
 
     def _reach(self, *, start: bool) -> Transport:
@@ -284,15 +243,15 @@ class Client:
         try:
             return self._greet(find_host(self._environ, start=start))
         except ConnectionLost as error:
-            raise HostUnreachable(f"The host does not answer ({error}).", hint=_LATER) from error
+            raise HostUnreachable(f"The host does not answer ({error}).", hint=LATER) from error
 
     def _greet(self, socket: str) -> Transport:
         host = Transport(socket, self._headers)
         try:
-            health = _decoded(_accepted(host.request("GET", f"{PREFIX}/health")))
+            health = decoded(accepted(host.request("GET", f"{PREFIX}/health")))
         except (TimeoutError, ForeignSocket) as error:
-            raise HostUnreachable(f"The host at {socket} does not answer ({error}).", hint=_LATER) from error
-        _check_api(health)
+            raise HostUnreachable(f"The host at {socket} does not answer ({error}).", hint=LATER) from error
+        check_api(health)
         self._transport = host
         return host
 
@@ -306,7 +265,7 @@ class Client:
     def _view_in(self, job_id: str, seconds: float) -> View:
         """The view as soon as the job is final, else after some seconds."""
         query: dict[str, object] = {"wait": "final", "timeout": f"{seconds:.3f}"} if seconds > 0 else {}
-        return _decoded(self._patient_read(_job(job_id), seconds + READ_TIMEOUT_S, **query))
+        return decoded(self._patient_read(_job(job_id), seconds + READ_TIMEOUT_S, **query))
 
     def _rest_of_log(self, job_id: str, attempt: int, offset: int) -> Iterator[bytes]:
         query: dict[str, object] = {"attempt": attempt, "limit": _LOG_CHUNK}
@@ -320,7 +279,7 @@ class Client:
         while True:
             try:
                 return self._twice(
-                    lambda host: _accepted(host.request("GET", target, timeout_s=silence_s)),
+                    lambda host: accepted(host.request("GET", target, timeout_s=silence_s)),
                     start=self._start and patience.tried_for() > TAKEOVER_S,
                 )
             except (HostUnreachable, Unavailable) as error:  # noqa: PERF203  each try is a try of its own
@@ -331,8 +290,8 @@ class Client:
         host = self._transport or self._reach(start=False)
         try:
             for line in host.lines(_target("events", {"after": after})):
-                if text := _accepted(line).strip():
-                    yield _decoded(text)
+                if text := accepted(line).strip():
+                    yield decoded(text)
         except (ConnectionLost, ForeignSocket, TimeoutError) as error:
             self._forget(host)
             raise _gone(str(error)) from error
@@ -375,45 +334,5 @@ def _target(path: str, query: Mapping[str, object]) -> str:
     return f"{PREFIX}/{path}" + (f"?{urlencode(given)}" if given else "")
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise Unavailable(f"What answers is no jupyter-gpusched host: {error}.", hint=_LATER) from error
-
-
-def _accepted(answer: Answer) -> bytes:
-    """The body of a good answer; a refusal is raised as the error that the host meant."""
-    if 200 <= answer.status < 300:
-        return answer.body
-    raise _meant(answer)
-
-
-def _meant(answer: Answer) -> GpuSchedError:
-    try:
-        detail = msgspec.json.decode(answer.body, type=ErrorBody).error
-    except msgspec.MsgspecError:
-        detail = ErrorDetail(code="", message=f"The host failed to answer (HTTP {answer.status}).", hint=_LATER)
-    kind = _ERRORS.get(detail.code) or _BY_STATUS.get(answer.status, Unavailable)
-    error = kind.__new__(kind)
-    GpuSchedError.__init__(error, detail.message, field=detail.field, hint=detail.hint)
-    if detail.code:
-        error.code = detail.code
-    return error
-
-
-def _check_api(health: Mapping[str, Any]) -> None:
-    theirs = health.get("api")
-    if theirs == API:
-        return
-    older = "the host" if isinstance(theirs, int) and theirs < API else "this environment"
-    raise ApiMismatch(
-        f"The host (version {health.get('version')}, API {theirs}) and this client (API {API})"
-        " do not understand each other.",
-        hint=f"Upgrade jupyter-gpusched in {older}"
-        + (f" (process {health.get('pid')}), then restart it." if older == "the host" else "."),
-    )
-
-
 def _gone(why: str) -> HostUnreachable:
-    return HostUnreachable(f"The host went away ({why}).", hint=f"Jobs that were queued go on. {_LATER}")
+    return HostUnreachable(f"The host went away ({why}).", hint=f"Jobs that were queued go on. {LATER}")

@@ -54,18 +54,18 @@ class Conflict(GpuSchedError):
     code = "simulation_mismatch"
 
 
-class GivesWay(Conflict):
-    """As above, and this host ends: the next one can be as the client asks."""
-
-    code = wire.GIVES_WAY
-
-
 class MethodNotAllowed(GpuSchedError):
     code = "method_not_allowed"
 
 
 class TooLarge(GpuSchedError):
     code = "too_large"
+
+
+class GivesWay(Conflict):
+    """As above, and this host ends: the next one can be as the client asks."""
+
+    code = wire.GIVES_WAY
 
 
 STATUS: dict[type[GpuSchedError], HTTPStatus] = {

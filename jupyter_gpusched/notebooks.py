@@ -15,9 +15,12 @@ from .core.model import BadRequest, Work
 LARGEST_NOTEBOOK = 256 * 2**20
 
 
-def read_notebook(work: Work) -> bytes:
-    """The notebook of a job. Raises ``BadRequest`` for one that is missing or cannot be run."""
-    path = Path(work.cwd, work.path or "")
+def read_notebook(work: Work, kept: Path | None = None) -> bytes:
+    """The notebook of a job, or the one that was kept for the job that it repeats.
+
+    Raises ``BadRequest`` for one that is missing or cannot be run.
+    """
+    path = kept or Path(work.cwd, work.path or "")
     content = _content(path)
     try:
         notebook = json.loads(content)

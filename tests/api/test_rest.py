@@ -304,3 +304,16 @@ def test_a_resubmission_is_checked_like_a_submission(rest, client, waiting_job, 
 def test_a_resubmission_may_be_repeated_by_its_key(rest, waiting_job):
     first, second = (rest("POST", f"jobs/{waiting_job}/resubmit", {"idempotency_key": "k"}).json for _ in range(2))
     assert first == second
+
+
+def test_a_notebook_runs_again_as_it_was_although_the_file_has_gone(client, command, tmp_path):
+    import nbformat
+
+    cells = [nbformat.v4.new_code_cell("print('as it was')")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "report.ipynb")
+    spec = command(path="report.ipynb", kind="notebook", gpus=0, vram=None)
+    old = client.submit({field: value for field, value in spec.items() if field != "argv"})
+    (tmp_path / "report.ipynb").unlink()
+    new = client.resubmit(old)
+    assert client.wait(new)["phase"] == "succeeded", client.log(new)
+    assert b"as it was" in client.log(new)
