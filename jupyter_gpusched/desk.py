@@ -210,7 +210,9 @@ class Handler(RequestHandler):
         self.set_header("Content-Type", "application/json")
         if isinstance(error, GpuSchedError):
             status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), HTTPStatus.BAD_REQUEST)
-            detail = wire.ErrorDetail(code=error.code, message=error.message, field=error.field, hint=error.hint)
+            detail = wire.ErrorDetail(
+                code=error.code, message=_text(error.message), field=_text(error.field), hint=_text(error.hint)
+            )
         else:
             status = HTTPStatus(status_code)
             detail = wire.ErrorDetail(code=_code_of(status), message=_message_of(status, error))
@@ -252,6 +254,11 @@ def _check_simulation(asked: str | None, record: HostRecord) -> None:
         f"GPUSCHED_SIMULATE asks for {asked}, but the host (pid {record.pid}) {has}.",
         hint="Simulation is fixed when a host starts: stop that host, or use another GPUSCHED_HOME.",
     )
+
+
+def _text(words: Any) -> Any:
+    """Words of an error may quote what was sent, and that need not be text."""
+    return words.encode(errors="replace").decode() if isinstance(words, str) else None
 
 
 def _code_of(status: HTTPStatus) -> str:

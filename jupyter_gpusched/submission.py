@@ -35,7 +35,9 @@ def read_spec(raw: object) -> JobSpec:
     known = JobSpec.__struct_fields__
     for key in raw:
         if key not in known:
-            raise BadRequest(f"There is no option {key!r}.", field=str(key), hint="Known: " + ", ".join(known) + ".")
+            field = key if isinstance(key, str) and is_text(key) else None
+            raise BadRequest(f"There is no option {key!r}.", field=field, hint="Known: " + ", ".join(known) + ".")
+        _refuse_what_is_no_text(key, raw[key])
     try:
         return msgspec.convert(raw, JobSpec)
     except msgspec.ValidationError as error:
@@ -53,7 +55,6 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
     """
     spec = read_spec(raw)
     _refuse_what_is_not_built(spec)
-    _refuse_zeros(spec)
     kind = _kind(spec)
     request = _request(spec)
     job = Job(
@@ -134,12 +135,35 @@ def _refuse_what_is_not_built(spec: JobSpec) -> None:
         raise NotAvailable(f"kind: {_KINDS_NOT_BUILT[spec.kind]}.", field="kind")
 
 
-def _refuse_zeros(spec: JobSpec) -> None:
-    """No program can be given a zero character."""
-    for field in ("argv", "path", "args", "cwd", "python", "notebook", "tags"):
-        value = getattr(spec, field)
-        if any("\0" in text for text in ([value] if isinstance(value, str) else value or [])):
-            raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
+def is_text(text: str) -> bool:
+    """Whether it can be written down: half of a surrogate pair has no place in UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse_what_is_no_text(field: str, value: object) -> None:
+    """What no file and no program can be given, however deep it lies in a field."""
+    unseen = [value]
+    while unseen:
+        item = unseen.pop()
+        if isinstance(item, dict):
+            unseen += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple)):
+            unseen += item
+        elif isinstance(item, str):
+            if not is_text(item):
+                raise BadRequest(
+                    f"{field}: {ascii(item[:60])} is not text: it holds half of a character, or bytes that are not UTF-8.",
+                    field=field,
+                    hint="Give text in UTF-8; rename a file whose name is not.",
+                )
+            if "\0" in item:
+                raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
 
 
 def _kind(spec: JobSpec) -> Kind:
@@ -211,8 +235,8 @@ def _name(spec: JobSpec, kind: Kind) -> str:
 
 
 def _env(env: dict[str, str]) -> dict[str, str]:
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name or "\0" in value:
+    for name in env:
+        if not name or "=" in name:
             raise BadRequest(f"env: {name!r} cannot be an environment variable.", field="env")
     return env
 

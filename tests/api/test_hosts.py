@@ -170,3 +170,21 @@ def test_other_users_cannot_enter_the_folders(host):
         assert folder.stat().st_mode & 0o077 == 0, folder
     for file in (socket, state / "gpusched.sqlite", state / "host.json", state / "host.lock"):
         assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_fault_of_ours_does_not_end_hosting_for_good(own_environment, monkeypatch, caplog):
+    from jupyter_gpusched.hosts import host_thread
+
+    tries = []
+
+    async def serve(self, until, **_):
+        tries.append(1)
+        raise UnicodeEncodeError("utf-8", "x", 0, 1, "nobody thought of this")
+
+    monkeypatch.setattr(host_thread, "RETRY_S", 0.02)
+    monkeypatch.setattr(host_thread.Host, "serve", serve)
+    thread = host_thread.HostThread(own_environment, host_thread.GpuSched())
+    thread.start()
+    wait_for(lambda: len(tries) > 2, "it does not try again")
+    thread.stop()
+    assert sum("nobody thought of this" in record.getMessage() for record in caplog.records) == 1

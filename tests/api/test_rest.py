@@ -304,3 +304,35 @@ def test_a_resubmission_is_checked_like_a_submission(rest, client, waiting_job, 
 def test_a_resubmission_may_be_repeated_by_its_key(rest, waiting_job):
     first, second = (rest("POST", f"jobs/{waiting_job}/resubmit", {"idempotency_key": "k"}).json for _ in range(2))
     assert first == second
+
+
+# --- text that is none --------------------------------------------------------------------
+
+HALF = "\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("source", f"x=1 # {HALF}"), ("argv", ["true", "\udcff"]), ("argv", HALF), ("name", HALF), ("env", {HALF: "a"}),
+        ("env", {"A": HALF}), ("cwd", f"/{HALF}"), ("idempotency_key", HALF), ("tags", [HALF]), ("notebook", HALF),
+        ("python", HALF), ("args", [HALF]), ("source", "x\0"), ("argv", "echo \0"), ("idempotency_key", "\0"),
+        ("python", "/\0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_is_refused_by_its_field(field, value):
+    from jupyter_gpusched.core.model import BadRequest
+    from jupyter_gpusched.submission import read_spec
+
+    with pytest.raises(BadRequest) as refused:
+        read_spec({field: value})
+    assert refused.value.field == field
+    refused.value.message.encode()
+
+
+def test_half_a_character_leaves_the_host_at_work(rest, client, host, command):
+    body = json.dumps({"source": f"x=1 # {HALF}", "vram": "1G", "name": "a longer rest of the body"}).encode()
+    assert rest("POST", "jobs", body).status == 422
+    assert rest("POST", "jobs", json.dumps({HALF + "xxxxxxxx": 1, "vram": "1G"}).encode()).status == 422
+    assert client.wait(client.submit(command("true")))["phase"] == "succeeded"
+    assert client.health()["pid"] == host.pid
