@@ -230,7 +230,7 @@ class Attempt:
         try:
             leave_stop_file(self.folder, f"{reason}\ngrace {self.grace_s}\n")
             self.stopped, grace_s = read_stop_file(self.folder, self.grace_s)
-        except OSError:  # a full disk keeps nothing alive
+        except (OSError, ValueError):  # neither a full disk nor what the job wrote there keeps anything alive
             self.stopped, grace_s = reason, self.grace_s
         self.begin_ending(grace_s, tree(self.marker))
 

@@ -360,3 +360,36 @@ async def test_a_supervisor_that_cannot_work_is_a_failed_launch_with_its_words(b
     end = await bench.last()
     assert isinstance(end, LaunchFailed)
     assert "supervisor" in end.message
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"pid": "x", "boot_id": 3}', '{"pid": 99999999999999, "start_time": 1}', "[]"])
+async def test_a_new_host_lives_with_a_spoilt_claim_and_ends_what_bears_its_marker(bench, text):
+    job, folder = bench.start("sleep", "600")
+    await bench.started()
+    supervisor, main = files.read_claim(folder, 1)["pid"], files.read_started(folder, 1)["main"]["pid"]
+    await bench.launcher.close()
+    os.kill(supervisor, signal.SIGKILL)
+    (folder / "attempt-1/claim").write_text(text)
+    bench.launcher = bench.new_launcher()
+    bench.launcher.adopt(job, 1, folder)
+    assert isinstance(await bench.last(), Vanished)
+    assert not lives(main)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"void": true}', None])
+async def test_a_job_that_spoils_its_claim_can_still_be_cancelled(bench, text):
+    job, folder = bench.start("sleep", "600")
+    await bench.started()
+    claim = folder / "attempt-1/claim"
+    claim.unlink() if text is None else claim.write_text(text)
+    (folder / "attempt-1/started").write_text("{}")
+    bench.launcher.stop(job, 1, "cancelled", 1.0, folder)
+    end = await bench.last()
+    assert end.exit.stopped == "cancelled"
+
+
+async def test_a_folder_that_is_no_folder_does_not_stop_a_recovery(bench):
+    job = a_job()
+    (bench.folder / job.id).write_text("a file where the job's folder should be")
+    bench.launcher.adopt(job, 1, bench.folder / job.id)
+    assert isinstance(await bench.last(), Vanished)
