@@ -26,7 +26,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from . import wire
-from .admission import Admission
+from .admission import LARGE, Admission
 from .core.model import (
     BadRequest,
     GpuSchedError,
@@ -43,7 +43,9 @@ from .places import HostRecord
 from .ports import DuplicateKey
 from .views import Views
 
-LARGEST_BODY = 2 * wire.LARGEST_PAYLOAD
+LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
+"""The largest payload in base64, and whatever else a submission may say."""
+
 ENDLESS = 2**50
 """No body is refused before it was read: a refusal in mid-sending reaches nobody."""
 
@@ -178,18 +180,27 @@ class Handler(RequestHandler):
     def data_received(self, chunk: bytes) -> None:
         """What is too large is taken in and dropped, so that whoever sends it gets to read the answer."""
         self._body_size += len(chunk)
-        if self._body_size <= LARGEST_BODY:
+        if self._body_size <= LARGEST_BODY and not self._announced_too_large():
             self._body += chunk
+        else:
+            self._body.clear()
 
-    def body(self) -> Any:
-        """What was sent, as JSON; an empty object when nothing was."""
+    def _announced_too_large(self) -> bool:
+        announced = self.request.headers.get("Content-Length", "")
+        return len(announced) > 15 or (announced.isdigit() and int(announced) > LARGEST_BODY)
+
+    async def body(self) -> Any:
+        """What was sent, as JSON; an empty object when nothing was. What is large is decoded beside the loop."""
+        return await anyio.to_thread.run_sync(self._decoded) if len(self._body) > LARGE else self._decoded()
+
+    def _decoded(self) -> Any:
         if self._body_size > LARGEST_BODY:
             raise TooLarge(
                 f"The request has {self._body_size / 2**20:.0f} MiB; at most {LARGEST_BODY // 2**20} MiB are read.",
                 hint="Save large data to a file and read it in the job.",
             )
         try:
-            return msgspec.json.decode(bytes(self._body) or b"{}")
+            return msgspec.json.decode(self._body or b"{}")
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise BadRequest(f"The request is not JSON: {error}.") from None
         except RecursionError:

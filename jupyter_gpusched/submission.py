@@ -6,10 +6,14 @@ card, a missing file) is the host's. Used on both sides, so that a refusal reads
 
 from __future__ import annotations
 
+import ast
 import base64
 import binascii
 import os
 import re
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,6 +21,14 @@ import msgspec
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobSpec, terms_of
+
+LONGEST_WORD = 128 * 1024
+"""Linux takes no argument and no variable longer than 32 pages."""
+
+LONGEST_READ = 200_000
+"""Characters of a cell that are looked at for faults of syntax before it is queued."""
+
+_IPYTHON = re.compile(r"^[ \t]*(?:[%!?,;/]|>>>|In \[)|\?[ \t]*$|=[ \t]*[!%]", re.MULTILINE)
 
 _FORMS = {
     **dict.fromkeys(("vram", "memory"), f"Write it as text with a unit: {MEMORY_FORMS}."),
@@ -37,7 +49,7 @@ def read_spec(raw: object) -> JobSpec:
         if key not in known:
             field = key if isinstance(key, str) and is_text(key) else None
             raise BadRequest(f"There is no option {key!r}.", field=field, hint="Known: " + ", ".join(known) + ".")
-        _refuse_what_is_no_text(key, raw[key])
+        refuse_what_is_no_text(key, raw[key])
     try:
         return msgspec.convert(raw, JobSpec)
     except msgspec.ValidationError as error:
@@ -47,10 +59,13 @@ def read_spec(raw: object) -> JobSpec:
         raise BadRequest(f"{field or 'job'}: {what}.", field=field, hint=_FORMS.get(field or "")) from None
 
 
-def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> tuple[Job, Work, bytes | None]:
+def read_job(
+    raw: object, *, job_id: str, owner: str, now: float, home: str, surroundings: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Job, Work, bytes | None]:
     """Turn a submission into a queued job, what it runs, and the bytes of its captured values.
 
-    home  the folder in which a job without ``cwd`` runs.
+    home          the folder in which a job without ``cwd`` runs.
+    surroundings  the owner's variables, over which those of the submission are laid.
     Raises ``BadRequest`` (or ``NotAvailable``) naming the field; nothing else is done.
     """
     spec = read_spec(raw)
@@ -78,7 +93,7 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
     work = Work(
         kind=kind,
         cwd=spec.cwd if spec.cwd is not None else home,
-        env=_env(spec.env or {}),
+        env={**surroundings, **_env(spec.env or {})},
         argv=tuple(spec.argv) if isinstance(spec.argv, list) else (),
         shell=shell,
         path=spec.path,
@@ -89,6 +104,9 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
         outputs=_names(spec.outputs, "outputs"),
         python=spec.python,
     )
+    _refuse_what_no_program_takes(work)
+    if kind is Kind.CELL and work.python is None:  # a kernel has read its cell itself, as its own version reads it
+        _refuse_no_python(work.source or "")
     return job, work, payload
 
 
@@ -146,7 +164,7 @@ def is_text(text: str) -> bool:
     return True
 
 
-def _refuse_what_is_no_text(field: str, value: object) -> None:
+def refuse_what_is_no_text(field: str, value: object) -> None:
     """What no file and no program can be given, however deep it lies in a field."""
     unseen = [value]
     while unseen:
@@ -158,12 +176,59 @@ def _refuse_what_is_no_text(field: str, value: object) -> None:
         elif isinstance(item, str):
             if not is_text(item):
                 raise BadRequest(
-                    f"{field}: {ascii(item[:60])} is not text: it holds half of a character, or bytes that are not UTF-8.",
+                    f"{field}: {item[:60]!a} is not text: it has half a character, or bytes that are not UTF-8.",
                     field=field,
                     hint="Give text in UTF-8; rename a file whose name is not.",
                 )
             if "\0" in item:
                 raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
+
+
+def _refuse_what_no_program_takes(work: Work) -> None:
+    """The kernel starts no program whose words or variables are too long; then nothing would run."""
+    words = {"argv": [*work.argv, work.shell or ""], "path": [work.path or ""], "args": list(work.args)}
+    words["env"] = [f"{name}={value}" for name, value in work.env.items()]
+    total = 0
+    for field, texts in words.items():
+        for text in texts:
+            size = len(os.fsencode(text)) + 1
+            total += size + 8
+            if size > LONGEST_WORD:
+                what = f"the variable {text.partition('=')[0]}" if field == "env" else "one of its texts"
+                raise BadRequest(
+                    f"{field}: {what} has {size // 1024} KiB; no program takes more than {LONGEST_WORD // 1024} KiB.",
+                    field=field,
+                    hint="Put long text into a file and give its name, or leave the variable out.",
+                )
+    if total > _all_words():
+        field = max(words, key=lambda name: sum(map(len, words[name])))
+        raise BadRequest(
+            f"{field}: words and variables have {total // 1024} KiB together; "
+            f"no program takes more than {_all_words() // 1024} KiB.",
+            field=field,
+            hint="Put long lists into a file and give its name, or leave variables out.",
+        )
+
+
+def _all_words() -> int:
+    """Bytes that argument list and environment may have together, with room for what each attempt adds."""
+    return min(os.sysconf("SC_ARG_MAX"), 6 * 2**20) - 64 * 1024
+
+
+def _refuse_no_python(source: str) -> None:
+    """A cell that cannot be read is refused at once; one that may hold IPython's own syntax is left to the job."""
+    if len(source) > LONGEST_READ or source.lstrip("\r\n")[:1].isspace() or _IPYTHON.search(source):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        raise BadRequest(
+            f"source: line {error.lineno}: {error.msg}.", field="source", hint="Correct the cell and submit it again."
+        ) from None
+    except (ValueError, OverflowError, RecursionError, MemoryError):
+        return
 
 
 def _kind(spec: JobSpec) -> Kind:
@@ -254,9 +319,11 @@ def _payload(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        payload = base64.b64decode(text, validate=True)
+        payload = b"".join(map(_decoded, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
     except (binascii.Error, ValueError):
         raise BadRequest("payload: it is not base64.", field="payload") from None
+    if len(payload) != len(text) // 4 * 3 - text[-2:].count("="):  # a piece before the last had padding
+        raise BadRequest("payload: it is not base64.", field="payload")
     if len(payload) > LARGEST_PAYLOAD:
         raise BadRequest(
             f"payload: {len(payload) / 2**20:.0f} MiB of values are too much; "
@@ -265,6 +332,13 @@ def _payload(text: str | None) -> bytes | None:
             hint="Save large data to a file and read it in the job.",
         )
     return payload
+
+
+_PIECE = 2**20  # a multiple of 4; other threads go on between two pieces
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _count(value: int, field: str, *, least: int, most: int) -> int:

@@ -89,7 +89,7 @@ class HostThread:
                 lock.release()
         except (GpuSchedError, PlaceError, OSError) as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001  a fault of ours must not end hosting in this server for good
+        except Exception as error:
             log.debug("a fault while hosting", exc_info=True)
             return _fault(error)
         return ""

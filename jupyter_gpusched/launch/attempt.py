@@ -94,7 +94,7 @@ def _record(folder: Path, attempt: int, name: str) -> Record | None:
 def _is_there(folder: Path, attempt: int, name: str) -> bool:
     """Whether anything bears this name, be it a record or not."""
     try:
-        os.lstat(attempt_folder(folder, attempt) / name)  # noqa: PTH116  pathlib's own follows links
+        os.lstat(attempt_folder(folder, attempt) / name)
     except FileNotFoundError:
         return False
     except OSError:

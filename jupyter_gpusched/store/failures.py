@@ -51,4 +51,4 @@ def translated(path: Path) -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         raise unavailable(path, error) from error
     except (UnicodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
-        raise Unwritable(f"This cannot be written down: {ascii(str(error))}.", hint="Look for broken text.") from error
+        raise Unwritable(f"This cannot be written down: {str(error)!a}.", hint="Look for broken text.") from error

@@ -393,3 +393,10 @@ async def test_a_folder_that_is_no_folder_does_not_stop_a_recovery(bench):
     (bench.folder / job.id).write_text("a file where the job's folder should be")
     bench.launcher.adopt(job, 1, bench.folder / job.id)
     assert isinstance(await bench.last(), Vanished)
+
+
+async def test_a_script_whose_name_begins_with_a_dash_is_a_script(bench):
+    (bench.folder / "-x.py").write_text("print('ran')")
+    _, folder = bench.start(job=a_job(kind=Kind.SCRIPT), path="-x.py", python=sys.executable)
+    await bench.last()
+    assert bench.log(folder) == "ran\n"
