@@ -60,7 +60,13 @@ def read_spec(raw: object) -> JobSpec:
 
 
 def read_job(
-    raw: object, *, job_id: str, owner: str, now: float, home: str, surroundings: Mapping[str, str] = MappingProxyType({})
+    raw: object,
+    *,
+    job_id: str,
+    owner: str,
+    now: float,
+    home: str,
+    surroundings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Job, Work, bytes | None]:
     """Turn a submission into a queued job, what it runs, and the bytes of its captured values.
 

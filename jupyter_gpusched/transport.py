@@ -74,7 +74,7 @@ def _connect(opened: socket.socket, path: str, until: float) -> None:
     while True:
         try:
             opened.connect(path)
-        except BlockingIOError:
+        except BlockingIOError:  # noqa: PERF203  each try is a try of its own
             if time.monotonic() + pause_s > until:
                 raise
             time.sleep(pause_s)

@@ -11,11 +11,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpusched.runner.records import leave_stop_file, make_folder, take_claim
+from jupyter_gpusched.runner.records import durable_replace, leave_stop_file, make_folder, read_stop_file, take_claim
 from jupyter_gpusched.runner.tree import boot_id
 
 from .values import integer, seconds, text
@@ -77,8 +77,16 @@ def read_exit(folder: Path, attempt: int) -> Record | None:
 
 
 def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
-    """Say why the attempt is being ended, for the supervisor and the job; the first reason stands."""
-    leave_stop_file(str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n")
+    """Say why the attempt is being ended, for the supervisor and the job.
+
+    The first reason stands; asked again for the same, a shorter grace takes the place of the longer.
+    """
+    place, content = str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n"
+    leave_stop_file(place, content)
+    with suppress(ValueError):
+        first_reason, first_grace_s = read_stop_file(place, grace_s)
+        if first_reason == reason and first_grace_s > grace_s:
+            durable_replace(place, "stop", content.encode())
 
 
 def _record(folder: Path, attempt: int, name: str) -> Record | None:

@@ -216,9 +216,15 @@ class Attempt:
                 self.ended_at = time.time()
 
     def stop_requested(self) -> None:
-        """SIGTERM: somebody wants the attempt ended. A second request changes nothing."""
+        """SIGTERM: somebody wants the attempt ended. A second request can only make the end come sooner."""
         if self.kill_at is None:
             self.begin_stop("shutdown")
+            return
+        try:
+            _reason, grace_s = read_stop_file(self.folder, self.grace_s)
+        except (OSError, ValueError):
+            return
+        self.kill_at = min(self.kill_at, time.monotonic() + grace_s)
 
     def time_out(self) -> None:
         self.limit_at = None

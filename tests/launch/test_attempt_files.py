@@ -171,7 +171,9 @@ def test_whatever_a_job_writes_as_its_end_can_be_written_down_and_read_again(tmp
     assert len(record.message) < 5000
 
 
-@pytest.mark.parametrize("text", ["{}", '{"pid": "x"}', '{"pid": 7}', f'{{"pid": {HUGE}, "start_time": 1}}', "[" * 9999])
+@pytest.mark.parametrize(
+    "text", ["{}", '{"pid": "x"}', '{"pid": 7}', f'{{"pid": {HUGE}, "start_time": 1}}', "[" * 9999], ids=range(5)
+)
 def test_a_claim_that_names_no_process_is_taken_by_nobody_knows_whom(tmp_path, place, text):
     (place / "claim").write_text(text)
     assert files.read_claim(tmp_path, 1)["pid"] is None
@@ -193,3 +195,9 @@ def test_a_stop_file_that_makes_no_sense_leaves_the_jobs_own_grace(tmp_path, pla
     except ValueError:  # the supervisor bears it
         return
     assert (len(reason) <= 100, grace_s) == (True, 7.0)
+
+
+def test_the_same_reason_again_can_shorten_the_grace_and_never_lengthen_it(tmp_path, place):
+    for grace_s, stands in ((30.0, "30.0"), (2.0, "2.0"), (9.0, "2.0")):
+        files.write_stop(tmp_path, 1, "cancelled", grace_s)
+        assert (place / "stop").read_text() == f"cancelled\ngrace {stands}\n"

@@ -1,5 +1,6 @@
 """Attempts as a user's machine runs them: real processes under the real supervisor."""
 
+import asyncio
 import json
 import os
 import signal
@@ -225,7 +226,7 @@ async def test_the_signal_reaches_the_code_below_a_shell_once_and_grace_is_given
     job, folder = bench.start("bash", "-c", f"{sys.executable} h.py; echo done")
     await bench.until((bench.folder / "ready").exists)
     bench.launcher.stop(job, 1, "cancelled", 10.0, folder)
-    bench.launcher.stop(job, 1, "cancelled", 0.0, folder)
+    bench.launcher.stop(job, 1, "cancelled", 10.0, folder)
     end = await bench.last()
     assert (bench.folder / "ck.pt").read_text() == "1 cancelled"
     assert end.exit.stopped == "cancelled"
@@ -362,7 +363,9 @@ async def test_a_supervisor_that_cannot_work_is_a_failed_launch_with_its_words(b
     assert "supervisor" in end.message
 
 
-@pytest.mark.parametrize("text", ["{}", "", '{"pid": "x", "boot_id": 3}', '{"pid": 99999999999999, "start_time": 1}', "[]"])
+@pytest.mark.parametrize(
+    "text", ["{}", "", '{"pid": "x", "boot_id": 3}', '{"pid": 99999999999999, "start_time": 1}', "[]"], ids=range(5)
+)
 async def test_a_new_host_lives_with_a_spoilt_claim_and_ends_what_bears_its_marker(bench, text):
     job, folder = bench.start("sleep", "600")
     await bench.started()
@@ -400,3 +403,18 @@ async def test_a_script_whose_name_begins_with_a_dash_is_a_script(bench):
     _, folder = bench.start(job=a_job(kind=Kind.SCRIPT), path="-x.py", python=sys.executable)
     await bench.last()
     assert bench.log(folder) == "ran\n"
+
+
+async def test_a_second_stop_ends_it_sooner_but_never_later(bench):
+    job, folder = bench.start("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    await bench.until(lambda: bench.log(folder))
+    bench.launcher.stop(job, 1, "cancelled", 600.0, folder)
+    await bench.until((folder / "attempt-1/stop").exists)
+    await asyncio.sleep(0.3)
+    begun = time.monotonic()
+    bench.launcher.stop(job, 1, "cancelled", 0.5, folder)
+    await asyncio.sleep(0.1)
+    bench.launcher.stop(job, 1, "cancelled", 600.0, folder)
+    end = await bench.last()
+    assert (end.exit.stopped, end.exit.signal) == ("cancelled", signal.SIGKILL)
+    assert 0.4 < time.monotonic() - begun < 10
