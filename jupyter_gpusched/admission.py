@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import os
+import pwd
 import secrets
 import shutil
 import string
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from .engine import Engine
 from .notebooks import read_notebook
 from .places import private_folder
 from .ports import GpuProvider
-from .submission import changed, read_job, read_terms
+from .submission import changed, is_text, read_job, read_terms
 from .wire import spec_of
 
 _FIRST = string.ascii_lowercase
@@ -38,6 +40,9 @@ PAYLOAD, NOTEBOOK = "payload.pkl", "notebook.ipynb"
 
 Kept = tuple[str, bytes]
 """A file of the job's folder: its name and content."""
+
+LARGE = 2**20
+"""What has more bytes is decoded beside the loop, which answers others meanwhile."""
 
 BATCH_STEP_S = 1e-6
 """Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
@@ -68,10 +73,15 @@ class Admission:
         works: dict[JobId, Work] = {}
         kept: dict[JobId, Kept] = {}
         now = self._engine.clock()
+        surroundings = _surroundings(owner, home)
         for number, raw in enumerate(raws):
             try:
                 at = now + number * BATCH_STEP_S
-                job, work, payload = read_job(raw, job_id=new_id(), owner=owner, now=at, home=home)
+                read = partial(
+                    read_job, raw, job_id=new_id(), owner=owner, now=at, home=home, surroundings=surroundings
+                )
+                large = isinstance(raw, dict) and isinstance(text := raw.get("payload"), str) and len(text) > LARGE
+                job, work, payload = await anyio.to_thread.run_sync(read) if large else read()
                 self._check_machine(job, work)
                 if work.kind is Kind.NOTEBOOK:
                     kept[job.id] = (
@@ -80,6 +90,8 @@ class Admission:
                     )
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
+            except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
+                raise _numbered(BadRequest(f"The job cannot be checked: {error}."), number, len(raws)) from None
             jobs.append(replace(job, parent_id=parent.id if parent else None))
             works[job.id] = work
             if payload is not None:
@@ -184,6 +196,18 @@ class Admission:
             )
 
 
+def _surroundings(owner: str, home: str) -> dict[str, str]:
+    """What every job of this owner finds in its environment, unless its submission says otherwise."""
+    try:
+        shell = pwd.getpwnam(owner).pw_shell
+    except (KeyError, ValueError):
+        shell = ""
+    env = {"HOME": home, "USER": owner, "LOGNAME": owner, "SHELL": shell or "/bin/sh"}
+    env["PATH"] = os.environ.get("PATH") or os.defpath
+    env["LANG"] = os.environ.get("LANG") or "C.UTF-8"
+    return {name: value for name, value in env.items() if is_text(value)}
+
+
 def _check_folder(work: Work) -> None:
     if not Path(work.cwd).is_absolute():
         raise BadRequest(f"cwd: {work.cwd!r} is not a full path.", field="cwd", hint="Start it with a slash.")
@@ -193,6 +217,8 @@ def _check_folder(work: Work) -> None:
             field="cwd",
             hint="Make the folder, or submit from another one.",
         )
+    if not os.access(work.cwd, os.X_OK):
+        raise BadRequest(f"cwd: {work.cwd!r} cannot be entered.", field="cwd", hint="Check its permissions.")
 
 
 def _check_script(work: Work) -> None:

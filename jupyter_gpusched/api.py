@@ -65,11 +65,13 @@ class JobsHandler(Handler):
     """POST jobs: queue one or a batch. GET jobs: the caller's, newest first."""
 
     async def post(self) -> None:
-        body = self.body()
+        body = await self.body()
         batch = isinstance(body, dict) and "jobs" in body
         raws = body["jobs"] if batch else [body]
         if batch and (not isinstance(raws, list) or len(body) != 1):
             raise BadRequest('A batch is {"jobs": [...]} and nothing else.', field="jobs")
+        if not raws:
+            raise BadRequest("jobs: the batch is empty.", field="jobs", hint="Give at least one job.")
         caller = self.caller
         ids = await self.desk.admission.submit(raws, owner=caller.user, home=caller.home)
         self.answer(wire.CreatedBatch(ids=ids) if batch else wire.Created(id=ids[0]), HTTPStatus.CREATED)
@@ -127,7 +129,7 @@ class JobHandler(OfJob):
 
     async def patch(self, job_id: str) -> None:
         await self.find(job_id)
-        await self.desk.admission.amend(job_id, self.body(), owner=self.caller.user)
+        await self.desk.admission.amend(job_id, await self.body(), owner=self.caller.user)
         self.answer(self.views().job(await self.find(job_id)))
 
     async def delete(self, job_id: str) -> None:
@@ -164,7 +166,7 @@ class CancelHandler(OfJob):
 
     async def post(self, job_id: str) -> None:
         job = await self.find(job_id)
-        body = self.body()
+        body = await self.body()
         if not isinstance(body, dict) or set(body) - {"grace"}:
             raise BadRequest('Cancel takes {"grace": "2s"} or nothing.', field="grace")
         grace_s = None
@@ -182,7 +184,7 @@ class ResubmitHandler(OfJob):
 
     async def post(self, job_id: str) -> None:
         job, caller = await self.find(job_id), self.caller
-        new = await self.desk.admission.resubmit(job, self.body(), owner=caller.user, home=caller.home)
+        new = await self.desk.admission.resubmit(job, await self.body(), owner=caller.user, home=caller.home)
         self.answer(wire.Created(id=new), HTTPStatus.CREATED)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from .answers import LATER, ApiMismatch, accepted, check_api, decoded
-from .core.model import FINAL, GpuSchedError, Unavailable
+from .core.model import FINAL, BadRequest, GpuSchedError, Unavailable
 from .find_host import HostUnreachable, find_host
 from .places import API
 from .transport import READ_TIMEOUT_S, ConnectionLost, ForeignSocket, Transport
@@ -191,7 +191,7 @@ class Client:
         return self._send("POST", path, body)
 
     def _send(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        target, data = _target(path, {}), msgspec.json.encode(body)
+        target, data = _target(path, {}), _encoded(body)
         return decoded(self._twice(lambda host: accepted(host.request(method, target, body=data)), start=self._start))
 
     def _twice(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
@@ -326,12 +326,19 @@ def _with_key(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _job(job_id: str, *more: str) -> str:
-    return "/".join(["jobs", *(quote(part, safe="") for part in (job_id, *more))])
+    return "/".join(["jobs", *(quote(part, safe="", errors="replace") for part in (job_id, *more))])
 
 
 def _target(path: str, query: Mapping[str, object]) -> str:
     given = {name: value for name, value in query.items() if value is not None}
-    return f"{PREFIX}/{path}" + (f"?{urlencode(given)}" if given else "")
+    return f"{PREFIX}/{path}" + (f"?{urlencode(given, errors='replace')}" if given else "")
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{error.object[:60]!a} is not text in UTF-8.", hint="Rename it, or leave it out.") from None
 
 
 def _gone(why: str) -> HostUnreachable:

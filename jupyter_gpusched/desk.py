@@ -26,7 +26,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from . import wire
-from .admission import Admission
+from .admission import LARGE, Admission
 from .core.model import (
     BadRequest,
     GpuSchedError,
@@ -43,7 +43,9 @@ from .places import HostRecord
 from .ports import DuplicateKey
 from .views import Views
 
-LARGEST_BODY = 2 * wire.LARGEST_PAYLOAD
+LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
+"""The largest payload in base64, and whatever else a submission may say."""
+
 ENDLESS = 2**50
 """No body is refused before it was read: a refusal in mid-sending reaches nobody."""
 
@@ -191,18 +193,27 @@ class Handler(RequestHandler):
     def data_received(self, chunk: bytes) -> None:
         """What is too large is taken in and dropped, so that whoever sends it gets to read the answer."""
         self._body_size += len(chunk)
-        if self._body_size <= LARGEST_BODY:
+        if self._body_size <= LARGEST_BODY and not self._announced_too_large():
             self._body += chunk
+        else:
+            self._body.clear()
 
-    def body(self) -> Any:
-        """What was sent, as JSON; an empty object when nothing was."""
+    def _announced_too_large(self) -> bool:
+        announced = self.request.headers.get("Content-Length", "")
+        return len(announced) > 15 or (announced.isdigit() and int(announced) > LARGEST_BODY)
+
+    async def body(self) -> Any:
+        """What was sent, as JSON; an empty object when nothing was. What is large is decoded beside the loop."""
+        return await anyio.to_thread.run_sync(self._decoded) if len(self._body) > LARGE else self._decoded()
+
+    def _decoded(self) -> Any:
         if self._body_size > LARGEST_BODY:
             raise TooLarge(
                 f"The request has {self._body_size / 2**20:.0f} MiB; at most {LARGEST_BODY // 2**20} MiB are read.",
                 hint="Save large data to a file and read it in the job.",
             )
         try:
-            return msgspec.json.decode(bytes(self._body) or b"{}")
+            return msgspec.json.decode(self._body or b"{}")
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise BadRequest(f"The request is not JSON: {error}.") from None
         except RecursionError:
@@ -223,7 +234,9 @@ class Handler(RequestHandler):
         self.set_header("Content-Type", "application/json")
         if isinstance(error, GpuSchedError):
             status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), HTTPStatus.BAD_REQUEST)
-            detail = wire.ErrorDetail(code=error.code, message=error.message, field=error.field, hint=error.hint)
+            detail = wire.ErrorDetail(
+                code=error.code, message=_text(error.message), field=_text(error.field), hint=_text(error.hint)
+            )
         else:
             status = HTTPStatus(status_code)
             detail = wire.ErrorDetail(code=_code_of(status), message=_message_of(status, error))
@@ -271,6 +284,11 @@ def _check_simulation(asked: str | None, desk: Desk) -> None:
         hint=f"Simulation is fixed when a host starts: end that host (`kill {record.pid}`; its jobs go on), "
         "or use another GPUSCHED_HOME.",
     )
+
+
+def _text(words: Any) -> Any:
+    """Words of an error may quote what was sent, and that need not be text."""
+    return words.encode(errors="replace").decode() if isinstance(words, str) else None
 
 
 def _code_of(status: HTTPStatus) -> str:

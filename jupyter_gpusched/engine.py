@@ -50,6 +50,7 @@ from .core.state import State, apply
 from .ports import (
     ActiveGrant,
     Clock,
+    DuplicateKey,
     Fenced,
     GpuProvider,
     Launcher,
@@ -64,6 +65,9 @@ log = logging.getLogger(__name__)
 
 RETRY_STORE_S = 1.0
 """Pause before facts are offered again to a database that could not be written."""
+
+_MOST_LOOKS = 5
+"""How often a submission is tried again whose idempotency keys others bring at the same moment."""
 
 
 @dataclass(eq=False)
@@ -129,7 +133,16 @@ class Engine:
         A job whose owner used its idempotency key before is not queued again: the id of
         the earlier job is returned in its place.
         """
-        known = {job.id: await self._earlier(job) for job in jobs}
+        for _try in range(_MOST_LOOKS):
+            try:
+                return await self._submit(jobs, works)
+            except DuplicateKey as error:  # noqa: PERF203  somebody else brought it while we looked: it is known now
+                if error.field != "idempotency_key":
+                    raise
+        return await self._submit(jobs, works)
+
+    async def _submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
+        known = await self._known(jobs)
         fresh = tuple(job for job in jobs if known[job.id] is None)
         if fresh:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -266,8 +279,13 @@ class Engine:
         planned = schedule(state, now)
         changes += planned.changes
         instructions += planned.instructions
-        recorded = await self._record(changes, accepted) if changes else []
-        if recorded is None:
+        try:
+            recorded = await self._record(changes, accepted) if changes else []
+        except StoreUnavailable as error:
+            await self._wait_for_store(accepted, error)
+            return
+        except GpuSchedError as error:
+            await self._without_culprit(accepted, error)
             return
         self.state = planned.state
         for stimulus in accepted:
@@ -276,22 +294,15 @@ class Engine:
         for instruction in instructions:
             await self._act(instruction)
 
-    async def _record(self, changes: list[Change], accepted: list[_Stimulus]) -> list[Recorded] | None:
-        """Write, or fail the users' wishes and keep the facts for later: the state stays as it was."""
+    async def _record(self, changes: list[Change], accepted: list[_Stimulus]) -> list[Recorded]:
+        """Write it down, or raise why not: then the state stays as it was."""
         works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
         try:
             recorded = await anyio.to_thread.run_sync(
                 lambda: self.store.record(changes, works, epoch=self._epoch), limiter=self._writer
             )
-        except GpuSchedError as error:
-            for stimulus in accepted:
-                stimulus.fail(error)
-            if isinstance(error, StoreUnavailable):
-                if self.store_cause is None:  # one line per episode
-                    log.error("the journal cannot be written: %s", error)
-                self.store_cause = str(error)
-            await self._keep_facts([stimulus for stimulus in accepted if stimulus.done is None])
-            return None
+        except GpuSchedError:
+            raise
         except BaseException:
             for stimulus in accepted:
                 stimulus.fail(_stopping())
@@ -299,12 +310,37 @@ class Engine:
         self.store_cause = None
         return recorded
 
-    async def _keep_facts(self, facts: list[_Stimulus]) -> None:
-        """Facts are offered again: a job that ended while the disk was full has still ended."""
+    async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
+        """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended."""
+        for stimulus in accepted:
+            stimulus.fail(error)
+        if self.store_cause is None:  # one line per episode
+            log.error("the journal cannot be written: %s", error)
+        self.store_cause = str(error)
         await anyio.sleep(RETRY_STORE_S)
+        facts = [stimulus for stimulus in accepted if stimulus.done is None]
         self._inbox[:0] = facts
         if facts:
             self._arrived.set()
+
+    async def _without_culprit(self, accepted: list[_Stimulus], error: GpuSchedError) -> None:
+        """One of them cannot be written down, whatever the disk: each is tried alone, so that only that one fails."""
+        if len(accepted) > 1:
+            try:
+                for stimulus in accepted:
+                    await self._advance([stimulus])
+            except BaseException:
+                for stimulus in accepted:
+                    stimulus.fail(_stopping())
+                raise
+            return
+        for stimulus in accepted:
+            if stimulus.done is None:
+                log.error("%s cannot be written down and is left out: %s", type(stimulus.event).__name__, error)
+            stimulus.fail(error)
+        if not accepted:  # what the core decided by itself; it will decide it again
+            log.error("a decision cannot be written down: %s", error)
+            await anyio.sleep(RETRY_STORE_S)
 
     def _refused(self, stimulus: _Stimulus, error: IllegalTransition) -> None:
         if stimulus.done is not None:
@@ -371,22 +407,39 @@ class Engine:
         self._inbox.append(stimulus)
         self._arrived.set()
 
+    async def _known(self, jobs: Sequence[Job]) -> dict[JobId, JobId | None]:
+        """For each job the one that has its key already, be it an earlier one of the same batch."""
+        keys = {_key(job) for job in jobs} - {None}
+        while True:
+            known = {job.id: await self._earlier(job) for job in jobs}
+            fresh_keys = {_key(job) for job in jobs if known[job.id] is None}
+            if not keys & fresh_keys & self._keys.keys():  # nobody else brought one of them while we looked
+                break
+        first: dict[tuple[str, str], JobId] = {}
+        for job in jobs:
+            if (key := _key(job)) is not None and known[job.id] is None and first.setdefault(key, job.id) != job.id:
+                known[job.id] = first[key]
+        return known
+
     async def _earlier(self, job: Job) -> JobId | None:
         """The id under which this owner's idempotency key is already known, if it is."""
-        if job.idempotency_key is None:
+        key = _key(job)
+        if key is None:
             return None
-        key = (job.owner, job.idempotency_key)
         if (pending := self._keys.get(key)) is not None:
             earlier = self._key_ids[key]
             await asyncio.shield(pending)
             return earlier
-        found = await anyio.to_thread.run_sync(self.store.find_key, *key)
-        return found if found is not None else self._key_ids.get(key)
+        return await anyio.to_thread.run_sync(self.store.find_key, *key)
 
     def _forget(self, keys: dict[tuple[str, str], JobId]) -> None:
         for key in keys:
             self._keys.pop(key, None)
             self._key_ids.pop(key, None)
+
+
+def _key(job: Job) -> tuple[str, str] | None:
+    return None if job.idempotency_key is None else (job.owner, job.idempotency_key)
 
 
 def _stopping() -> Unavailable:

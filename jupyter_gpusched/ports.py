@@ -29,6 +29,12 @@ class DuplicateKey(BadRequest):
     code = "conflict"
 
 
+class Unwritable(BadRequest):
+    """A value that no database can hold; nothing was written."""
+
+    code = "unwritable"
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A change as the journal keeps it; ``seq`` rises strictly and is the event stream's cursor."""
@@ -55,7 +61,8 @@ class Store(Protocol):
 
         works  what newly submitted jobs run, by job id.
         Raises ``Fenced`` when another host has taken over, ``StoreUnavailable`` when the
-        database cannot be written in time, ``DuplicateKey`` for a used idempotency key.
+        database cannot be written in time, ``DuplicateKey`` for a used idempotency key,
+        ``Unwritable`` for a value that cannot be written down.
         """
 
     def forget(self, tombstone: Job, *, at: float, epoch: int) -> Recorded:

@@ -67,13 +67,14 @@ def complete(what: Spec, fields: Mapping[str, Any], env: Mapping[str, str], *, p
     python  the interpreter when the options name none (default: the one that runs this).
     """
     from .core.environment import submitted
+    from .submission import is_text
 
     spec = {**what, **fields}
     spec["cwd"] = _folder(fields.get("cwd"))
-    spec["env"] = {**submitted(os.environ), **env}
+    spec["env"] = {**_own_variables(submitted(os.environ)), **env}
     spec["python"] = _interpreter(fields.get("python")) or python or sys.executable
     spec.setdefault("idempotency_key", uuid.uuid4().hex)
-    if notebook := os.environ.get("JPY_SESSION_NAME"):
+    if (notebook := os.environ.get("JPY_SESSION_NAME")) and is_text(notebook):
         spec.setdefault("notebook", notebook)
     check(spec)
     return spec
@@ -84,7 +85,11 @@ def changes(fields: Mapping[str, Any], env: Mapping[str, str], old: Mapping[str,
 
     env  variables to lay over those of the old submission.
     """
+    from .submission import refuse_what_is_no_text
+
     spec = dict(fields)
+    for field, value in (*spec.items(), ("env", dict(env))):
+        refuse_what_is_no_text(field, value)
     if spec.get("cwd") is not None:
         spec["cwd"] = _folder(spec["cwd"])
     if spec.get("python") is not None:
@@ -103,7 +108,24 @@ def check(spec: Spec) -> None:
     read_job(light, job_id="", owner="", now=0.0, home=os.sep)
 
 
+def _own_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without those that are not UTF-8, which JSON cannot carry; their names are told."""
+    from .submission import is_text
+
+    dropped = [name for name, value in environ.items() if not (is_text(name) and is_text(value))]
+    if dropped:
+        names = ", ".join(ascii(name)[1:-1] for name in dropped)
+        sys.stderr.write(f"gpusched: left out of the job's environment, since not in UTF-8: {names}\n")
+    return {name: value for name, value in environ.items() if name not in dropped}
+
+
 def _folder(wish: str | None) -> str:
+    try:
+        given = None if wish is None else Path(wish).expanduser()
+    except RuntimeError as error:  # ~somebody who is not there
+        raise BadRequest(f"cwd: {error}", field="cwd", hint="Give the full path.") from None
+    if given is not None and given.is_absolute():
+        return str(given)
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -112,7 +134,7 @@ def _folder(wish: str | None) -> str:
             field="cwd",
             hint="Change to a folder that exists (`%cd`), or give --cwd.",
         ) from None
-    return str(here if wish is None else here / Path(wish).expanduser())
+    return str(here if given is None else here / given)
 
 
 def _interpreter(wish: str | None) -> str | None:

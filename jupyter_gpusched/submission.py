@@ -6,11 +6,15 @@ card, a missing file) is the host's. Used on both sides, so that a refusal reads
 
 from __future__ import annotations
 
+import ast
 import base64
 import binascii
 import keyword
 import os
 import re
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -18,6 +22,14 @@ import msgspec
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobSpec, terms_of
+
+LONGEST_WORD = 128 * 1024
+"""Linux takes no argument and no variable longer than 32 pages."""
+
+LONGEST_READ = 200_000
+"""Characters of a cell that are looked at for faults of syntax before it is queued."""
+
+_IPYTHON = re.compile(r"^[ \t]*(?:[%!?,;/]|>>>|In \[)|\?[ \t]*$|=[ \t]*[!%]", re.MULTILINE)
 
 _FORMS = {
     **dict.fromkeys(("vram", "memory"), f"Write it as text with a unit: {MEMORY_FORMS}."),
@@ -51,7 +63,9 @@ def read_spec(raw: object) -> JobSpec:
     known = JobSpec.__struct_fields__
     for key in raw:
         if key not in known:
-            raise BadRequest(f"There is no option {key!r}.", field=str(key), hint="Known: " + ", ".join(known) + ".")
+            field = key if isinstance(key, str) and is_text(key) else None
+            raise BadRequest(f"There is no option {key!r}.", field=field, hint="Known: " + ", ".join(known) + ".")
+        refuse_what_is_no_text(key, raw[key])
     try:
         return msgspec.convert(raw, JobSpec)
     except msgspec.ValidationError as error:
@@ -61,15 +75,23 @@ def read_spec(raw: object) -> JobSpec:
         raise BadRequest(f"{field or 'job'}: {what}.", field=field, hint=_FORMS.get(field or "")) from None
 
 
-def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> tuple[Job, Work, bytes | None]:
+def read_job(
+    raw: object,
+    *,
+    job_id: str,
+    owner: str,
+    now: float,
+    home: str,
+    surroundings: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Job, Work, bytes | None]:
     """Turn a submission into a queued job, what it runs, and the bytes of its captured values.
 
-    home  the folder in which a job without ``cwd`` runs.
+    home          the folder in which a job without ``cwd`` runs.
+    surroundings  the owner's variables, over which those of the submission are laid.
     Raises ``BadRequest`` (or ``NotAvailable``) naming the field; nothing else is done.
     """
     spec = read_spec(raw)
     _refuse_what_is_not_built(spec)
-    _refuse_zeros(spec)
     kind = _kind(spec)
     request = _request(spec)
     job = Job(
@@ -93,7 +115,7 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
     work = Work(
         kind=kind,
         cwd=spec.cwd if spec.cwd is not None else home,
-        env=_env(spec.env or {}),
+        env={**surroundings, **_env(spec.env or {})},
         argv=tuple(spec.argv) if isinstance(spec.argv, list) else (),
         shell=shell,
         path=spec.path,
@@ -105,6 +127,9 @@ def read_job(raw: object, *, job_id: str, owner: str, now: float, home: str) -> 
         python=spec.python,
         parameters=_parameters(spec.parameters or {}),
     )
+    _refuse_what_no_program_takes(work)
+    if kind is Kind.CELL and work.python is None:  # a kernel has read its cell itself, as its own version reads it
+        _refuse_no_python(work.source or "")
     return job, work, payload
 
 
@@ -149,12 +174,82 @@ def _refuse_what_is_not_built(spec: JobSpec) -> None:
         raise NotAvailable("vram: `auto` is not available yet.", field="vram", hint="Give an amount such as 4G.")
 
 
-def _refuse_zeros(spec: JobSpec) -> None:
-    """No program can be given a zero character."""
-    for field in ("argv", "path", "args", "cwd", "python", "notebook", "tags"):
-        value = getattr(spec, field)
-        if any("\0" in text for text in ([value] if isinstance(value, str) else value or [])):
-            raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
+def is_text(text: str) -> bool:
+    """Whether it can be written down: half of a surrogate pair has no place in UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def refuse_what_is_no_text(field: str, value: object) -> None:
+    """What no file and no program can be given, however deep it lies in a field."""
+    unseen = [value]
+    while unseen:
+        item = unseen.pop()
+        if isinstance(item, dict):
+            unseen += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple)):
+            unseen += item
+        elif isinstance(item, str):
+            if not is_text(item):
+                raise BadRequest(
+                    f"{field}: {item[:60]!a} is not text: it has half a character, or bytes that are not UTF-8.",
+                    field=field,
+                    hint="Give text in UTF-8; rename a file whose name is not.",
+                )
+            if "\0" in item:
+                raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
+
+
+def _refuse_what_no_program_takes(work: Work) -> None:
+    """The kernel starts no program whose words or variables are too long; then nothing would run."""
+    words = {"argv": [*work.argv, work.shell or ""], "path": [work.path or ""], "args": list(work.args)}
+    words["env"] = [f"{name}={value}" for name, value in work.env.items()]
+    total = 0
+    for field, texts in words.items():
+        for text in texts:
+            size = len(os.fsencode(text)) + 1
+            total += size + 8
+            if size > LONGEST_WORD:
+                what = f"the variable {text.partition('=')[0]}" if field == "env" else "one of its texts"
+                raise BadRequest(
+                    f"{field}: {what} has {size // 1024} KiB; no program takes more than {LONGEST_WORD // 1024} KiB.",
+                    field=field,
+                    hint="Put long text into a file and give its name, or leave the variable out.",
+                )
+    if total > _all_words():
+        field = max(words, key=lambda name: sum(map(len, words[name])))
+        raise BadRequest(
+            f"{field}: words and variables have {total // 1024} KiB together; "
+            f"no program takes more than {_all_words() // 1024} KiB.",
+            field=field,
+            hint="Put long lists into a file and give its name, or leave variables out.",
+        )
+
+
+def _all_words() -> int:
+    """Bytes that argument list and environment may have together, with room for what each attempt adds."""
+    return min(os.sysconf("SC_ARG_MAX"), 6 * 2**20) - 64 * 1024
+
+
+def _refuse_no_python(source: str) -> None:
+    """A cell that cannot be read is refused at once; one that may hold IPython's own syntax is left to the job."""
+    if len(source) > LONGEST_READ or source.lstrip("\r\n")[:1].isspace() or _IPYTHON.search(source):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        raise BadRequest(
+            f"source: line {error.lineno}: {error.msg}.", field="source", hint="Correct the cell and submit it again."
+        ) from None
+    except (ValueError, OverflowError, RecursionError, MemoryError):
+        return
 
 
 def _kind(spec: JobSpec) -> Kind:
@@ -251,8 +346,8 @@ def _name(spec: JobSpec, kind: Kind) -> str:
 
 
 def _env(env: dict[str, str]) -> dict[str, str]:
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name or "\0" in value:
+    for name in env:
+        if not name or "=" in name:
             raise BadRequest(f"env: {name!r} cannot be an environment variable.", field="env")
     return env
 
@@ -281,9 +376,11 @@ def _payload(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        payload = base64.b64decode(text, validate=True)
+        payload = b"".join(map(_decoded, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
     except (binascii.Error, ValueError):
         raise BadRequest("payload: it is not base64.", field="payload") from None
+    if len(payload) != len(text) // 4 * 3 - text[-2:].count("="):  # a piece before the last had padding
+        raise BadRequest("payload: it is not base64.", field="payload")
     if len(payload) > LARGEST_PAYLOAD:
         raise BadRequest(
             f"payload: {len(payload) / 2**20:.0f} MiB of values are too much; "
@@ -292,6 +389,13 @@ def _payload(text: str | None) -> bytes | None:
             hint="Save large data to a file and read it in the job.",
         )
     return payload
+
+
+_PIECE = 2**20  # a multiple of 4; other threads go on between two pieces
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _count(value: int, field: str, *, least: int, most: int) -> int:

@@ -11,6 +11,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -60,11 +61,26 @@ def _open_socket(path: str, timeout_s: float) -> socket.socket:
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         opened.settimeout(timeout_s)
-        opened.connect(path)
+        _connect(opened, path, time.monotonic() + timeout_s)
     except OSError as error:
         opened.close()
         raise ConnectionLost(f"{path}: {error.strerror or error}") from error
     return opened
+
+
+def _connect(opened: socket.socket, path: str, until: float) -> None:
+    """A host with very many callers at once has no room for one more; a moment later it has."""
+    pause_s = 0.005
+    while True:
+        try:
+            opened.connect(path)
+        except BlockingIOError:  # noqa: PERF203  each try is a try of its own
+            if time.monotonic() + pause_s > until:
+                raise
+            time.sleep(pause_s)
+            pause_s = min(0.1, pause_s * 2)
+        else:
+            return
 
 
 class _UnixConnection(http.client.HTTPConnection):

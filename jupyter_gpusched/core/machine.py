@@ -270,14 +270,16 @@ def _gpu_lost(job: Job, event: GpuLost, now: float) -> Moved:
 
 
 def _cancel_requested(job: Job, event: CancelRequested, now: float) -> Moved:
-    """A second request changes nothing: the first grace is neither shortened nor restarted.
+    """A second request changes nothing, unless it names a grace that ends sooner than what is left of the first.
 
     A job that is ended because its card was lost would be tried again; the user's word prevents that.
     """
     if job.stop is not None and _is_stopped_by(job, "gpu_lost") and job.phase is Phase.STOPPING:
         return replace(job, stop=replace(job.stop, reason="cancelled", by=event.by)), []
-    if job.phase.final or job.phase is Phase.STOPPING:
+    if job.phase.final:
         return job, []
+    if job.phase is Phase.STOPPING:
+        return _ending_sooner(job, event, now)
     grace_s = job.grace_s if event.grace_s is None else event.grace_s
     stopping = replace(job, stop=Stop("cancelled", now, grace_s, event.by), since=now, claim=None)
     if job.phase is Phase.QUEUED:
@@ -286,6 +288,14 @@ def _cancel_requested(job: Job, event: CancelRequested, now: float) -> Moved:
         return replace(final, reason=reason, message=message), []
     stop = StopAttempt(job.id, job.attempt, "cancelled", grace_s)
     return replace(stopping, phase=Phase.STOPPING), [stop]
+
+
+def _ending_sooner(job: Job, event: CancelRequested, now: float) -> Moved:
+    stop, grace_s = job.stop, event.grace_s
+    if stop is None or stop.reason != "cancelled" or grace_s is None or now + grace_s >= stop.since + stop.grace_s:
+        return job, []
+    sooner = replace(stop, grace_s=max(0.0, now + grace_s - stop.since))
+    return replace(job, stop=sooner), [StopAttempt(job.id, job.attempt, "cancelled", grace_s)]
 
 
 def _amended(job: Job, terms: Terms) -> Job:

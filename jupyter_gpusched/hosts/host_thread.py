@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,19 @@ class HostThread:
                 lock.release()
         except (GpuSchedError, PlaceError, OSError) as error:
             return str(error)
+        except Exception as error:
+            log.debug("a fault while hosting", exc_info=True)
+            return _fault(error)
         return ""
+
+
+def _fault(error: BaseException) -> str:
+    """What went wrong and where, in one line; groups of errors are named by their first."""
+    while isinstance(inner := getattr(error, "exceptions", None), tuple) and inner:
+        error = inner[0]
+    place = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({Path(place[0].filename).name}:{place[0].lineno})" if place else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 async def _host_ended(state: Path, stop: anyio.Event) -> None:

@@ -11,12 +11,14 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpusched.runner.records import leave_stop_file, make_folder, take_claim
+from jupyter_gpusched.runner.records import durable_replace, leave_stop_file, make_folder, read_stop_file, take_claim
 from jupyter_gpusched.runner.tree import boot_id
+
+from .values import integer, seconds, text
 
 Record = dict[str, Any]
 Output = dict[str, Any]
@@ -48,12 +50,26 @@ def claim_void(folder: Path, attempt: int, *, at: float, why: str) -> bool:
 
 
 def read_claim(folder: Path, attempt: int) -> Record | None:
-    return _record(folder, attempt, "claim")
+    """Who has the attempt; None when nobody has.
+
+    A claim that is there but names no process has ``pid`` None: nobody can say who has it.
+    """
+    raw = _record(folder, attempt, "claim")
+    if raw is None:
+        return _nobody() if _is_there(folder, attempt, "claim") else None
+    if raw.get("void") is True:
+        return raw | {"pid": None}
+    who = _process(raw)
+    if who is None or who["start_time"] is None:
+        return raw | _nobody()
+    return {**raw, **who, **_identity(raw), "void": False}
 
 
 def read_started(folder: Path, attempt: int) -> Record | None:
     """Supervisor, main process, boot, marker and time; there once the gate to user code may be open."""
-    return _record(folder, attempt, "started")
+    raw = _record(folder, attempt, "started") or {}
+    main, at = _process(raw.get("main")), seconds(raw, "at")
+    return None if main is None or at is None else {**raw, **_identity(raw), "main": main, "at": at}
 
 
 def read_exit(folder: Path, attempt: int) -> Record | None:
@@ -61,8 +77,16 @@ def read_exit(folder: Path, attempt: int) -> Record | None:
 
 
 def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
-    """Say why the attempt is being ended, for the supervisor and the job; the first reason stands."""
-    leave_stop_file(str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n")
+    """Say why the attempt is being ended, for the supervisor and the job.
+
+    The first reason stands; asked again for the same, a shorter grace takes the place of the longer.
+    """
+    place, content = str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n"
+    leave_stop_file(place, content)
+    with suppress(ValueError):
+        first_reason, first_grace_s = read_stop_file(place, grace_s)
+        if first_reason == reason and first_grace_s > grace_s:
+            durable_replace(place, "stop", content.encode())
 
 
 def _record(folder: Path, attempt: int, name: str) -> Record | None:
@@ -70,9 +94,37 @@ def _record(folder: Path, attempt: int, name: str) -> Record | None:
     try:
         with _opened(folder, attempt, name) as descriptor:
             found = json.loads(os.read(descriptor, LARGEST_RECORD))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _is_there(folder: Path, attempt: int, name: str) -> bool:
+    """Whether anything bears this name, be it a record or not."""
+    try:
+        os.lstat(attempt_folder(folder, attempt) / name)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _nobody() -> Record:
+    return {"pid": None, "start_time": None, "boot_id": None, "marker": None, "void": False}
+
+
+def _process(raw: object) -> Record | None:
+    """The pid and start time of a process; None where no process can be meant."""
+    if not isinstance(raw, dict):
+        return None
+    pid = integer(raw, "pid", least=2, most=2**22)
+    return None if pid is None else {"pid": pid, "start_time": integer(raw, "start_time", least=0, most=2**62)}
+
+
+def _identity(raw: Record) -> Record:
+    marker = text(raw, "marker", most=64)
+    return {"boot_id": text(raw, "boot_id", most=64), "marker": marker if marker and marker.isalnum() else None}
 
 
 # Log and outputs
@@ -138,7 +190,7 @@ def _journaled(folder: Path, attempt: int, lines: list[bytes], after: int, *, fi
 
 def _output(line: bytes) -> Output | None:
     try:
-        output = json.loads(line)
+        output = json.loads(line.decode(errors="replace"))
         if b"\\ud" in line.lower():
             output = _whole_text(output)
     except (ValueError, RecursionError):

@@ -5,45 +5,44 @@ The record lies in a folder of the job's user: a value of the wrong type counts 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from jupyter_gpusched.core.diagnose import diagnose
 from jupyter_gpusched.core.model import ExitRecord, Kind
 from jupyter_gpusched.core.quantities import Mib, show_mib
 
-Value = TypeVar("Value")
+from .values import as_text, integer, seconds, text
+
+MOST_SURVIVORS = 20
+_SKEW_S = 86400.0
+"""A record may be so far ahead of our clock, which may have been set back meanwhile."""
 
 
 def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> ExitRecord:
     """The supervisor's record with its diagnosis; ``now`` stands in for a missing end."""
-    code, signal, stopped = _get(raw, "code", int), _get(raw, "signal", int), _get(raw, "stopped", str)
-    peak = _get(raw, "peak_rss_mib", int)
-    reason, message = _get(raw, "reason", str), _get(raw, "message", str)
+    code, signal = integer(raw, "code", least=0, most=255), integer(raw, "signal", least=1, most=255)
+    stopped = text(raw, "stopped", most=100)
+    peak = integer(raw, "peak_rss_mib", least=0, most=2**40)
+    reason, message = text(raw, "reason", most=100), text(raw, "message")
     if reason is None or message is None:
-        text = tail.decode(errors="replace")
-        reason, message = diagnose(code=code, signal=signal, stopped=stopped, tail=text, kind=kind)
+        printed = tail.decode(errors="replace")
+        reason, message = diagnose(code=code, signal=signal, stopped=stopped, tail=printed, kind=kind)
     if reason == "signal_9" and peak is not None:
         message += f"; it had used at most {show_mib(peak)} of host memory"
     survivors = raw.get("survivors")
     return ExitRecord(
         code=code,
         signal=signal,
-        started_at=_number(raw, "started_at"),
-        ended_at=_number(raw, "ended_at") or now,
+        started_at=seconds(raw, "started_at", most=now + _SKEW_S),
+        ended_at=seconds(raw, "ended_at", most=now + _SKEW_S) or now,
         reason=reason,
         message=message,
         stopped=stopped,
         peak_rss_mib=None if peak is None else Mib(peak),
-        stragglers=_get(raw, "stragglers", int) or 0,
-        survivors=tuple(map(str, survivors)) if isinstance(survivors, list) else (),
+        stragglers=integer(raw, "stragglers", least=0) or 0,
+        survivors=_names(survivors) if isinstance(survivors, list) else (),
     )
 
 
-def _get(raw: dict[str, Any], name: str, kind: type[Value]) -> Value | None:
-    value = raw.get(name)
-    return value if isinstance(value, kind) and not isinstance(value, bool) else None
-
-
-def _number(raw: dict[str, Any], name: str) -> float | None:
-    value = raw.get(name)
-    return float(value) if isinstance(value, (int, float)) else None
+def _names(survivors: list[Any]) -> tuple[str, ...]:
+    return tuple(as_text(name, most=200) for name in survivors[:MOST_SURVIVORS] if isinstance(name, (str, int)))

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,6 +29,7 @@ from . import processes
 from .ends import exit_record
 from .orders import supervisor_order
 from .spawn import last_words, spawn
+from .values import as_text
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,10 @@ SWEEP_S = 10.0
 
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
+
+_KILLED = "lost: its supervisor was killed, so nobody knows how it ended"
+_START_GONE = "lost: the record of its start is gone from the job's folder, so nobody knows how it ended"
+_SPOILT = "lost: the record of who runs it was spoilt in the job's folder, so nobody knows how it ended"
 
 _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 
@@ -54,6 +60,7 @@ class _Watch:
     settled: bool = False
     supervisor: dict[str, Any] | None = None
     child: int | None = None  # the supervisor's pid if we started it: then it is ours to reap
+    marker: str | None = None  # known of what we started; of all else the claim says it
     reaped: bool = False
     wake: int | None = None
     said: bytes = b""  # what the supervisor printed before the job ran: only ever an error
@@ -80,7 +87,8 @@ class LocalLauncher:
     def launch(self, order: LaunchOrder) -> None:
         watch = self._follow(order.job, order.attempt, order.folder)
         try:
-            content = supervisor_order(order, passed_on=self._environ, marker=secrets.token_hex(16))
+            watch.marker = secrets.token_hex(16)
+            content = supervisor_order(order, passed_on=self._environ, marker=watch.marker)
             place = files.attempt_folder(order.folder, order.attempt)
             watch.child, watch.wake = spawn(content, place, self._environ)
         except (OSError, ValueError) as error:
@@ -95,7 +103,7 @@ class LocalLauncher:
             return
         watch = self._watches.get((job.id, attempt)) or _Watch(job, attempt, folder)
         try:
-            if files.claim_void(folder, attempt, at=self._clock(), why=reason):
+            if not watch.started and files.claim_void(folder, attempt, at=self._clock(), why=reason):
                 self._settle(watch, Voided(job.id, attempt))
                 return
             with suppress(OSError):  # without its file the supervisor still ends it, with the job's own grace
@@ -105,9 +113,16 @@ class LocalLauncher:
             watch.timers.append(self._loop.call_later(1.0, self.stop, job, attempt, reason, grace_s, folder))
             return
         claim = files.read_claim(folder, attempt)
-        if claim is None or claim.get("void"):
+        if not watch.started and (claim is None or claim.get("void")):
             self._settle(watch, Voided(job.id, attempt))
-        elif not processes.terminate(claim) and watch.key not in self._watches:
+            return
+        spoilt = claim is None or claim["pid"] is None
+        if spoilt and watch.child is not None:  # whatever became of its claim, we know our own child
+            if not watch.reaped:
+                os.kill(watch.child, signal.SIGTERM)
+            return
+        supervisor = watch.supervisor if spoilt else claim
+        if not (supervisor and processes.terminate(supervisor)) and watch.key not in self._watches:
             self.adopt(job, attempt, folder)
 
     def adopt(self, job: Job, attempt: int, folder: Path) -> None:
@@ -115,17 +130,24 @@ class LocalLauncher:
             return
         watch = self._follow(job, attempt, folder)
         watch.started = bool(job.attempts) and job.attempts[-1].started_at is not None
+        self._take_up(watch)
+
+    def _take_up(self, watch: _Watch) -> None:
+        """Find out from its files how an attempt stands that another host has started."""
+        job, attempt, folder = watch.job, watch.attempt, watch.folder
         claim = files.read_claim(folder, attempt)
         if files.read_exit(folder, attempt) is not None:
             self._conclude(watch)
         elif claim is None or claim.get("void"):
             self._adopt_unclaimed(watch)
+        elif claim["pid"] is None:
+            self._sweep(watch, self._loop.time() + SWEEP_S, _SPOILT)
         elif not processes.of_this_boot(claim):
             self._settle(watch, Vanished(job.id, attempt, "lost: the machine was restarted while it ran"))
         else:
             watch.supervisor = claim
             self._look_for_start(watch)
-            self._on_end(watch, int(claim["pid"]), int(claim["start_time"]), self._supervisor_ended)
+            self._on_end(watch, claim["pid"], claim["start_time"], self._supervisor_ended)
 
     def alive(self, job_id: JobId, attempt: int) -> bool:
         watch = self._watches.get((job_id, attempt))
@@ -135,7 +157,7 @@ class LocalLauncher:
         watch = self._watches.get((job_id, attempt))
         if watch is None or watch.settled or watch.supervisor is None:
             return frozenset()
-        return processes.descendants(int(watch.supervisor["pid"]))
+        return processes.descendants(watch.supervisor["pid"])
 
     async def close(self) -> None:
         for watch in list(self._watches.values()):
@@ -179,12 +201,12 @@ class LocalLauncher:
             return
         if not watch.started:
             watch.started = True
-            self._report(Started(watch.job.id, watch.attempt, float(started["at"])))
+            self._report(Started(watch.job.id, watch.attempt, started["at"]))
         main = started["main"]
         if main.get("start_time") is None:
             self._main_ended(watch)
         else:
-            self._on_end(watch, int(main["pid"]), int(main["start_time"]), self._main_ended)
+            self._on_end(watch, main["pid"], main["start_time"], self._main_ended)
 
     # Ends
 
@@ -239,29 +261,33 @@ class LocalLauncher:
         raw = files.read_exit(watch.folder, attempt)
         claim = files.read_claim(watch.folder, attempt)
         if raw is not None and raw.get("reason") and not watch.started:
-            self._settle(watch, LaunchFailed(job_id, attempt, str(raw["reason"]), str(raw["message"])))
+            reason, message = as_text(raw["reason"], most=100), as_text(raw.get("message") or "it could not be started")
+            self._settle(watch, LaunchFailed(job_id, attempt, reason, message))
         elif raw is not None:
             tail = files.log_tail(watch.folder, attempt)
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
+        elif watch.started:
+            self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
         elif claim is None:
             self._unlaunched(watch, last_words(watch.said))
         elif claim.get("void"):
             self._settle(watch, Voided(job_id, attempt))
-        elif watch.child is not None and claim.get("pid") != watch.child:
+        elif watch.child is not None and claim["pid"] not in (None, watch.child):
             self._adopt_other(watch)
         elif files.read_started(watch.folder, attempt) is None:
             self._settle(watch, LaunchFailed(job_id, attempt, "launch_failed", last_words(watch.said)))
         else:
-            self._sweep(watch, str(claim.get("marker")), self._loop.time() + SWEEP_S)
+            self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
 
-    def _sweep(self, watch: _Watch, marker: str, until: float) -> None:
+    def _sweep(self, watch: _Watch, until: float, message: str) -> None:
         """Nobody knows how the attempt ended; what is left of it is ended before that is said."""
         started = files.read_started(watch.folder, watch.attempt) or {}
-        left = processes.kill_left(marker, started.get("main"))
+        claim = files.read_claim(watch.folder, watch.attempt) or {}
+        main = started.get("main") if processes.of_this_boot(started) else None
+        left = processes.kill_left(watch.marker or claim.get("marker") or started.get("marker"), main)
         if left and self._loop.time() < until:
-            watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, marker, until))
+            watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, until, message))
             return
-        message = "lost: its supervisor was killed, so nobody knows how it ended"
         rest = f"; still there: {', '.join(map(str, left))}" if left else "; nothing of it runs any more"
         self._settle(watch, Vanished(watch.job.id, watch.attempt, message + rest))
 
@@ -283,13 +309,17 @@ class LocalLauncher:
 
     def _adopt_unclaimed(self, watch: _Watch) -> None:
         """An attempt of an earlier host that nobody claimed never ran; unless power was lost, and the claim with it."""
-        ours = files.claim_void(watch.folder, watch.attempt, at=self._clock(), why="adopted")
+        try:
+            ours = files.claim_void(watch.folder, watch.attempt, at=self._clock(), why="adopted")
+        except OSError as error:
+            log.warning("job %s: its folder cannot be used, trying again in a second: %s", watch.job.id, error)
+            watch.timers.append(self._loop.call_later(1.0, self._take_up, watch))
+            return
         claim = files.read_claim(watch.folder, watch.attempt) or {}
         if not ours and not claim.get("void"):
-            self._adopt_other(watch)
+            watch.timers.append(self._loop.call_later(0, self._adopt_other, watch))
         elif watch.started or watch.job.phase not in _NOT_SEEN_TO_START:
-            message = "lost: the record of its start is gone from the job's folder, so nobody knows how it ended"
-            self._settle(watch, Vanished(watch.job.id, watch.attempt, message))
+            self._sweep(watch, self._loop.time() + SWEEP_S, _START_GONE)
         elif watch.job.attempts and watch.job.since < processes.booted_at():
             message = "lost: the machine was restarted while it was being started"
             self._settle(watch, Vanished(watch.job.id, watch.attempt, message))

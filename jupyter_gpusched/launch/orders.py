@@ -55,7 +55,8 @@ def arguments(work: Work, folder: Path, attempt: int) -> list[str]:
     if work.kind in _RUN_BY_US:
         return [python, RUNNER, str(folder), str(attempt)]
     if work.kind is Kind.SCRIPT:
-        return [python, work.path or "", *work.args]
+        path = work.path or ""
+        return [python, f"./{path}" if path.startswith("-") else path, *work.args]
     if work.shell is not None:
         return ["/bin/sh", "-c", work.shell]
     return list(work.argv)

@@ -84,9 +84,9 @@ def descendants(pid: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def kill_left(marker: str, main: dict[str, Any] | None) -> list[int]:
+def kill_left(marker: str | None, main: dict[str, Any] | None) -> list[int]:
     """SIGKILL what is left of an attempt whose supervisor is gone; the pids that were still there."""
-    left = bearers(f"GPUSCHED_MARKER={marker}".encode())
+    left = bearers(f"GPUSCHED_MARKER={marker}".encode()) if marker else {}
     if main is not None and is_living(main):
         pids = {int(main["pid"]), *descendants(int(main["pid"]))}
         left |= {pid: started for pid in pids if (started := start_time(pid)) is not None}

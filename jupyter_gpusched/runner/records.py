@@ -35,10 +35,15 @@ def leave_stop_file(folder: str, text: str) -> None:
 
 
 def read_stop_file(folder: str, grace_s: float) -> tuple[str, float]:
-    with open(f"{folder}/stop") as file:
-        lines = file.read().split("\n")
+    """The reason and the grace. The job may have written there too: what makes no sense is left out."""
+    descriptor = os.open(f"{folder}/stop", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        lines = os.read(descriptor, 1000).decode(errors="replace").split("\n")
+    finally:
+        os.close(descriptor)
     words = lines[1].split() if len(lines) > 1 else []
-    return lines[0], float(words[1]) if words[:1] == ["grace"] and len(words) == 2 else grace_s
+    given = float(words[1]) if words[:1] == ["grace"] and len(words) == 2 else grace_s
+    return lines[0][:100], given if 0 <= given < 1e9 else grace_s
 
 
 def make_folder(path: str) -> None:

@@ -216,9 +216,15 @@ class Attempt:
                 self.ended_at = time.time()
 
     def stop_requested(self) -> None:
-        """SIGTERM: somebody wants the attempt ended. A second request changes nothing."""
+        """SIGTERM: somebody wants the attempt ended. A second request can only make the end come sooner."""
         if self.kill_at is None:
             self.begin_stop("shutdown")
+            return
+        try:
+            _reason, grace_s = read_stop_file(self.folder, self.grace_s)
+        except (OSError, ValueError):
+            return
+        self.kill_at = min(self.kill_at, time.monotonic() + grace_s)
 
     def time_out(self) -> None:
         self.limit_at = None
@@ -230,7 +236,7 @@ class Attempt:
         try:
             leave_stop_file(self.folder, f"{reason}\ngrace {self.grace_s}\n")
             self.stopped, grace_s = read_stop_file(self.folder, self.grace_s)
-        except OSError:  # a full disk keeps nothing alive
+        except (OSError, ValueError):  # neither a full disk nor what the job wrote there keeps anything alive
             self.stopped, grace_s = reason, self.grace_s
         self.begin_ending(grace_s, tree(self.marker))
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jupyter_gpusched.ports import DuplicateKey, StoreUnavailable
+import msgspec
+
+from jupyter_gpusched.ports import DuplicateKey, StoreUnavailable, Unwritable
 
 _REMEDIES = (
     ("locked", "is locked by another process", "End the program that holds it, or wait and try again."),
@@ -37,7 +39,7 @@ def unavailable(path: Path, error: Exception) -> StoreUnavailable:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite inside come out as ``StoreUnavailable`` or ``DuplicateKey``."""
+    """Errors of SQLite inside come out as ``StoreUnavailable``, ``DuplicateKey`` or ``Unwritable``."""
     try:
         yield
     except sqlite3.IntegrityError as error:
@@ -48,3 +50,5 @@ def translated(path: Path) -> Iterator[None]:
         raise unavailable(path, error) from error
     except (sqlite3.Error, OSError) as error:
         raise unavailable(path, error) from error
+    except (UnicodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
+        raise Unwritable(f"This cannot be written down: {str(error)!a}.", hint="Look for broken text.") from error

@@ -66,9 +66,10 @@ class SqliteStore:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
         works  what newly submitted jobs run, by job id; these ids must be new.
-        Raises ``Fenced``, ``StoreUnavailable`` or ``DuplicateKey``. Source: ``schema.sql``.
+        Raises ``Fenced``, ``StoreUnavailable``, ``DuplicateKey`` or ``Unwritable``. Source: ``schema.sql``.
         """
-        states = [_encode(change.job) for change in changes]
+        with translated(self.path):
+            states = [_encode(change.job) for change in changes]
         rows = {change.job.id: _job_row(change.job, state) for change, state in zip(changes, states, strict=True)}
         with self._write() as writer:
             if writer.execute(SQL["epoch"]).fetchone()[0] != epoch:

@@ -208,3 +208,21 @@ def test_a_job_that_waits_for_simulated_cards_on_a_host_without_any_says_so(star
     client = start_host(None).client()
     assert client.health()["gpu_cause"] in client.job(job_id)["waiting"]
     client.cancel(blocker, grace="0s")
+
+
+def test_a_fault_of_ours_does_not_end_hosting_for_good(own_environment, monkeypatch, caplog):
+    from jupyter_gpusched.hosts import host_thread
+
+    tries = []
+
+    async def serve(self, until, **_):
+        tries.append(1)
+        raise UnicodeEncodeError("utf-8", "x", 0, 1, "nobody thought of this")
+
+    monkeypatch.setattr(host_thread, "RETRY_S", 0.02)
+    monkeypatch.setattr(host_thread.Host, "serve", serve)
+    thread = host_thread.HostThread(own_environment, host_thread.GpuSched())
+    thread.start()
+    wait_for(lambda: len(tries) > 2, "it does not try again")
+    thread.stop()
+    assert sum("nobody thought of this" in record.getMessage() for record in caplog.records) == 1

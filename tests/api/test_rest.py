@@ -88,7 +88,8 @@ def test_another_method_is_refused_with_the_ones_that_are_answered(rest, method,
 @pytest.mark.parametrize(
     "body",
     [b"{", b"null", b"[]", b"7", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"argv": ["\\ud800"]}', b'{"gpus": NaN}',
-     b"argv=true", b'{"jobs": {}}', b'{"jobs": [1]}', b'{"jobs": [], "vram": "1G"}', b'{"argv": ["a\\u0000b"]}',
+     b"argv=true", b'{"jobs": {}}', b'{"jobs": [1]}', b'{"jobs": []}', b'{"jobs": [], "vram": "1G"}',
+     b'{"argv": ["a\\u0000b"]}',
      b'{"argv": ["true"], "cwd": "/a\\u0000b"}', b'{"path": "a\\u0000.py"}', b'{"argv": ["x"], "gpus": 1e400}',
      b'{"argv": ["x"], "gpus": 99999999999999999999999}', b'{"argv": ["true"], "cwd": "/' + b"x" * 5000 + b'"}',
      b'{"path": "' + b"x" * 5000 + b'.py"}', b'{"argv": ["true"], "env": {"A\\u0000": "b"}}'],
@@ -317,3 +318,115 @@ def test_a_notebook_runs_again_as_it_was_although_the_file_has_gone(client, comm
     new = client.resubmit(old)
     assert client.wait(new)["phase"] == "succeeded", client.log(new)
     assert b"as it was" in client.log(new)
+
+
+# --- text that is none --------------------------------------------------------------------
+
+HALF = "\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("source", f"x=1 # {HALF}"), ("argv", ["true", "\udcff"]), ("argv", HALF), ("name", HALF), ("env", {HALF: "a"}),
+        ("env", {"A": HALF}), ("cwd", f"/{HALF}"), ("idempotency_key", HALF), ("tags", [HALF]), ("notebook", HALF),
+        ("python", HALF), ("args", [HALF]), ("source", "x\0"), ("argv", "echo \0"), ("idempotency_key", "\0"),
+        ("python", "/\0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_is_refused_by_its_field(field, value):
+    from jupyter_gpusched.core.model import BadRequest
+    from jupyter_gpusched.submission import read_spec
+
+    with pytest.raises(BadRequest) as refused:
+        read_spec({field: value})
+    assert refused.value.field == field
+    refused.value.message.encode()
+
+
+def test_half_a_character_leaves_the_host_at_work(rest, client, host, command):
+    body = json.dumps({"source": f"x=1 # {HALF}", "vram": "1G", "name": "a longer rest of the body"}).encode()
+    assert rest("POST", "jobs", body).status == 422
+    assert rest("POST", "jobs", json.dumps({HALF + "xxxxxxxx": 1, "vram": "1G"}).encode()).status == 422
+    assert client.wait(client.submit(command("true")))["phase"] == "succeeded"
+    assert client.health()["pid"] == host.pid
+
+
+def read(raw):
+    from jupyter_gpusched.submission import read_job
+
+    return read_job(raw, job_id="a", owner="o", now=0.0, home="/")
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({"argv": ["x", "a" * 131072]}, "argv"), ({"argv": "a" * 131072}, "argv"),
+        ({"path": "x", "args": ["é" * 66000]}, "args"),
+        ({"argv": ["x"], "env": {"A": "b" * 131070}}, "env"), ({"argv": ["a" * 100_000] * 200}, "argv"),
+        ({"argv": ["x"], "env": {str(n): "b" * 100_000 for n in range(200)}}, "env"),
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_what_no_program_can_be_given_is_refused_at_once(raw, field):
+    from jupyter_gpusched.core.model import BadRequest
+
+    with pytest.raises(BadRequest) as refused:
+        read(raw)
+    assert refused.value.field == field
+    assert "KiB" in refused.value.message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("source", ["x = (", "\nfor x in y\n  pass", "return 1", "x = 1 +", "a b"])
+def test_a_cell_that_is_no_python_is_refused_with_its_line(source):
+    from jupyter_gpusched.core.model import BadRequest
+
+    with pytest.raises(BadRequest, match="source: line") as refused:
+        read({"source": source})
+    assert refused.value.field == "source"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["await f()", "%time x", "!ls", "x = !ls", "?x", "x?", "  x = 1\n  y = 2", ">>> x = 1", "%%bash\nx y", "x = %who",
+     "'\\d'"],
+)  # fmt: skip
+def test_a_cell_in_ipythons_own_syntax_is_left_to_the_job(source):
+    read({"source": source})
+
+
+def test_a_kernel_has_read_its_cell_itself():
+    read({"source": "a b", "python": "/usr/bin/python3"})
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 3 * 2**20, 3 * 2**20 + 1])
+def test_values_are_decoded_piece_by_piece(size):
+    import base64
+
+    from jupyter_gpusched.core.model import BadRequest
+
+    data = os.urandom(size)
+    text = base64.b64encode(data).decode()
+    assert read({"source": "x", "payload": text})[2] == data
+    if size > 3:
+        with pytest.raises(BadRequest):
+            read({"source": "x", "payload": text[: 2**20 - 1] + "=" + text[2**20 :]})
+
+
+def test_a_job_over_rest_finds_the_owners_surroundings(rest, client):
+    import pwd
+
+    entry = pwd.getpwuid(os.geteuid())
+    line = "echo $HOME $USER $LOGNAME $SHELL ${PATH:+path} ${LANG:+lang}"
+    ids = [rest("POST", "jobs", {"argv": line, "gpus": 0, **more}).json["id"] for more in ({}, {"env": {"HOME": "/x"}})]
+    for job_id, home in zip(ids, (entry.pw_dir, "/x"), strict=True):
+        assert client.wait(job_id)["phase"] == "succeeded"
+        name = entry.pw_name
+        assert client.log(job_id).decode().split() == [home, name, name, entry.pw_shell, "path", "lang"]
+
+
+def test_large_bodies_are_read_and_those_above_the_limit_refused(rest, client):
+    body = {"source": "x", "gpus": 0, "payload": "!" * (2 * 2**20)}
+    assert rest("POST", "jobs", body).error["field"] == "payload"
+    assert client.jobs() == []

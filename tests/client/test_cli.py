@@ -220,3 +220,34 @@ def test_show_explain_tells_what_became_of_each_attempt(fake_host, capsys, a_vie
     fake_host.views["abcd1234"] = a_view(**ended, attempts=attempts)
     told = run(capsys, "show", "abcd1234", "--explain")[1]
     assert told == "exit code 1\nattempt 1: signal 9: killed\nattempt 2: exit code 1\n"
+
+
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+
+
+def test_a_variable_that_is_not_utf8_is_left_out_and_told(fake_host, capsys, monkeypatch):
+    monkeypatch.setenv("ODD", NOT_UTF8)
+    assert cli.main(["submit", "--gpus", "0", "true"]) == 0
+    assert "ODD" not in fake_host.specs[0]["env"]
+    assert "ODD" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [(["true", NOT_UTF8], "argv"), ([f"{NOT_UTF8}.py"], "path"), (["--cwd", f"/{NOT_UTF8}", "true"], "cwd"),
+     (["--name", NOT_UTF8, "true"], "name"), (["--env", f"A={NOT_UTF8}", "true"], "env")],
+)  # fmt: skip
+def test_words_that_are_not_utf8_are_refused_by_their_field(fake_host, capsys, words, field):
+    assert cli.main(["submit", "--gpus", "0", *words]) == 2
+    assert f"{field}: " in capsys.readouterr().err
+    assert fake_host.specs == []
+
+
+def test_a_folder_that_is_given_is_enough_when_the_current_one_is_gone(fake_host, capsys, monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["submit", "--gpus", "0", "--cwd", "/tmp", "true"]) == 0
+    assert fake_host.specs[0]["cwd"] == "/tmp"
+    assert cli.main(["submit", "--gpus", "0", "true"]) == 2

@@ -471,3 +471,28 @@ def test_events_refused_by_the_host_raise(host, client):
     host.routes["events"] = (403, error("not_allowed"))
     with pytest.raises(NotAllowed):
         next(client.events())
+
+
+def test_a_full_backlog_is_waited_for(tmp_path):
+    import socket
+
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+        for caller in waiting:
+            caller.setblocking(False)
+            with suppress(BlockingIOError):
+                caller.connect(path)
+        freeing = threading.Timer(0.2, lambda: [listener.accept()[0].close() for _ in range(2)])
+        freeing.start()
+        transport._open_socket(path, 5.0).close()
+        freeing.join()
+        for caller in waiting:
+            caller.close()
+
+
+def test_words_that_are_not_utf8_are_an_error_of_ours(client):
+    with pytest.raises(BadRequest):
+        client.submit({"argv": ["\udcff"]})

@@ -283,3 +283,16 @@ def test_cards_stay_kept_for_an_amended_job_only_while_it_asks_for_the_same():
     renamed = terms(request=before.request)
     assert advance(before, Amended(before.id, "ann", renamed), NOW)[0].claim == before.claim
     assert advance(before, Amended(before.id, "ann", terms()), NOW)[0].claim is None
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "shortened"), [(None, False), (25.0, False), (20.0, False), (5.0, True), (0.0, True)]
+)
+def test_a_second_cancel_that_names_a_grace_that_ends_sooner_shortens_what_is_left(grace_s, shortened):
+    before = stopping("cancelled")  # since 50, with 30 s: at 60 there are 20 s left
+    moved, instructions = advance(before, CancelRequested("aaaa0001", "eve", grace_s), 60.0)
+    if shortened:
+        assert moved.stop == replace(before.stop, grace_s=10.0 + grace_s)
+        assert instructions == [StopAttempt("aaaa0001", 1, "cancelled", grace_s)]
+    else:
+        assert (moved, instructions) == (before, [])

@@ -4,10 +4,13 @@ import json
 import multiprocessing
 import os
 
+import msgspec
 import pytest
 
+from jupyter_gpusched.core.model import ExitRecord, Kind
 from jupyter_gpusched.launch import attempt as files
-from jupyter_gpusched.runner.records import take_claim
+from jupyter_gpusched.launch.ends import exit_record
+from jupyter_gpusched.runner.records import read_stop_file, take_claim
 
 
 @pytest.fixture
@@ -145,3 +148,56 @@ def test_a_long_gap_is_shown_by_its_end(tmp_path, place):
 
 def test_an_attempt_without_files_has_no_outputs(tmp_path):
     assert files.outputs(tmp_path, 1, 0, final=True) == ([], 0)
+
+
+HUGE = "9" * 4000
+SPOILT_ENDS = [
+    '{"code": "\\ud800", "signal": "x", "reason": "\\ud800", "message": "\\ud800"}',
+    f'{{"code": {HUGE}, "signal": -{HUGE}, "peak_rss_mib": {HUGE}, "started_at": {HUGE}, "ended_at": {HUGE}}}',
+    '{"code": 1e400, "started_at": NaN, "ended_at": -Infinity, "stopped": "\\udcff", "stragglers": -3}',
+    '{"survivors": ["\\ud800", {"a": []}], "message": "' + "x" * 100_000 + '", "reason": "r"}',
+    '{"code": true, "survivors": 7, "ended_at": 1e15}',
+    "{}",
+]
+
+
+@pytest.mark.parametrize("text", SPOILT_ENDS, ids=range(len(SPOILT_ENDS)))
+def test_whatever_a_job_writes_as_its_end_can_be_written_down_and_read_again(tmp_path, place, text):
+    (place / "exit.json").write_text(text)
+    record = exit_record(files.read_exit(tmp_path, 1), b"\xff tail", Kind.COMMAND, now=1000.0)
+    again = msgspec.json.decode(msgspec.json.encode(record), type=ExitRecord)
+    assert again == record
+    assert again.ended_at == 1000.0
+    assert len(record.message) < 5000
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"pid": "x"}', '{"pid": 7}', f'{{"pid": {HUGE}, "start_time": 1}}', "[" * 9999], ids=range(5)
+)
+def test_a_claim_that_names_no_process_is_taken_by_nobody_knows_whom(tmp_path, place, text):
+    (place / "claim").write_text(text)
+    assert files.read_claim(tmp_path, 1)["pid"] is None
+    (place / "started").write_text(text)
+    assert files.read_started(tmp_path, 1) is None
+
+
+def test_outputs_that_are_no_text_can_be_sent(tmp_path, place):
+    (place / "outputs.jsonl").write_text('{"output_type": "stream", "text": "a\\ud800"}\n' + "[" * 9999 + "\n")
+    items, _ = files.outputs(tmp_path, 1, 0, final=True)
+    assert msgspec.json.decode(msgspec.json.encode(items))[0]["text"] == "a?"
+
+
+@pytest.mark.parametrize("text", ["cancelled\ngrace x", "cancelled\ngrace nan", "\x00", "x" * 9999, "a\ngrace -1\n"])
+def test_a_stop_file_that_makes_no_sense_leaves_the_jobs_own_grace(tmp_path, place, text):
+    (place / "stop").write_text(text)
+    try:
+        reason, grace_s = read_stop_file(str(place), 7.0)
+    except ValueError:  # the supervisor bears it
+        return
+    assert (len(reason) <= 100, grace_s) == (True, 7.0)
+
+
+def test_the_same_reason_again_can_shorten_the_grace_and_never_lengthen_it(tmp_path, place):
+    for grace_s, stands in ((30.0, "30.0"), (2.0, "2.0"), (9.0, "2.0")):
+        files.write_stop(tmp_path, 1, "cancelled", grace_s)
+        assert (place / "stop").read_text() == f"cancelled\ngrace {stands}\n"

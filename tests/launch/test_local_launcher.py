@@ -1,5 +1,6 @@
 """Attempts as a user's machine runs them: real processes under the real supervisor."""
 
+import asyncio
 import json
 import os
 import signal
@@ -225,7 +226,7 @@ async def test_the_signal_reaches_the_code_below_a_shell_once_and_grace_is_given
     job, folder = bench.start("bash", "-c", f"{sys.executable} h.py; echo done")
     await bench.until((bench.folder / "ready").exists)
     bench.launcher.stop(job, 1, "cancelled", 10.0, folder)
-    bench.launcher.stop(job, 1, "cancelled", 0.0, folder)
+    bench.launcher.stop(job, 1, "cancelled", 10.0, folder)
     end = await bench.last()
     assert (bench.folder / "ck.pt").read_text() == "1 cancelled"
     assert end.exit.stopped == "cancelled"
@@ -360,3 +361,60 @@ async def test_a_supervisor_that_cannot_work_is_a_failed_launch_with_its_words(b
     end = await bench.last()
     assert isinstance(end, LaunchFailed)
     assert "supervisor" in end.message
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "", '{"pid": "x", "boot_id": 3}', '{"pid": 99999999999999, "start_time": 1}', "[]"], ids=range(5)
+)
+async def test_a_new_host_lives_with_a_spoilt_claim_and_ends_what_bears_its_marker(bench, text):
+    job, folder = bench.start("sleep", "600")
+    await bench.started()
+    supervisor, main = files.read_claim(folder, 1)["pid"], files.read_started(folder, 1)["main"]["pid"]
+    await bench.launcher.close()
+    os.kill(supervisor, signal.SIGKILL)
+    (folder / "attempt-1/claim").write_text(text)
+    bench.launcher = bench.new_launcher()
+    bench.launcher.adopt(job, 1, folder)
+    assert isinstance(await bench.last(), Vanished)
+    assert not lives(main)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"void": true}', None])
+async def test_a_job_that_spoils_its_claim_can_still_be_cancelled(bench, text):
+    job, folder = bench.start("sleep", "600")
+    await bench.started()
+    claim = folder / "attempt-1/claim"
+    claim.unlink() if text is None else claim.write_text(text)
+    (folder / "attempt-1/started").write_text("{}")
+    bench.launcher.stop(job, 1, "cancelled", 1.0, folder)
+    end = await bench.last()
+    assert end.exit.stopped == "cancelled"
+
+
+async def test_a_folder_that_is_no_folder_does_not_stop_a_recovery(bench):
+    job = a_job()
+    (bench.folder / job.id).write_text("a file where the job's folder should be")
+    bench.launcher.adopt(job, 1, bench.folder / job.id)
+    assert isinstance(await bench.last(), Vanished)
+
+
+async def test_a_script_whose_name_begins_with_a_dash_is_a_script(bench):
+    (bench.folder / "-x.py").write_text("print('ran')")
+    _, folder = bench.start(job=a_job(kind=Kind.SCRIPT), path="-x.py", python=sys.executable)
+    await bench.last()
+    assert bench.log(folder) == "ran\n"
+
+
+async def test_a_second_stop_ends_it_sooner_but_never_later(bench):
+    job, folder = bench.start("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    await bench.until(lambda: bench.log(folder))
+    bench.launcher.stop(job, 1, "cancelled", 600.0, folder)
+    await bench.until((folder / "attempt-1/stop").exists)
+    await asyncio.sleep(0.3)
+    begun = time.monotonic()
+    bench.launcher.stop(job, 1, "cancelled", 0.5, folder)
+    await asyncio.sleep(0.1)
+    bench.launcher.stop(job, 1, "cancelled", 600.0, folder)
+    end = await bench.last()
+    assert (end.exit.stopped, end.exit.signal) == ("cancelled", signal.SIGKILL)
+    assert 0.4 < time.monotonic() - begun < 10

@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from jupyter_gpusched.core.model import GpuSchedError
+from jupyter_gpusched.ports import Unwritable
 from jupyter_gpusched.store import SqliteStore, StoreUnavailable
 
 WRITER = """
@@ -184,3 +185,12 @@ def test_a_closed_store_refuses(store):
     store.close()
     with pytest.raises(StoreUnavailable):
         store.live()
+
+
+def test_a_job_that_cannot_be_written_down_is_an_error_of_ours(store, epoch, submit, make_job):
+    with pytest.raises(Unwritable):
+        submit(store, epoch, make_job(name="\udcff"))
+    with pytest.raises(Unwritable):
+        submit(store, epoch, make_job(owner="\udcff"))
+    submit(store, epoch, make_job())
+    assert len(store.jobs()) == 1
