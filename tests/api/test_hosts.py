@@ -226,3 +226,17 @@ def test_a_fault_of_ours_does_not_end_hosting_for_good(own_environment, monkeypa
     wait_for(lambda: len(tries) > 2, "it does not try again")
     thread.stop()
     assert sum("nobody thought of this" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_end_that_a_job_has_forged_reaches_the_journal_and_the_next_host(start_host, command):
+    host = start_host()
+    code = (
+        "import json, os, signal, sys; place = os.path.dirname(os.environ['GPUSCHED_STOP_FILE']);"
+        "bad = '{\"code\": ' + '9' * 30 + ', \"ended_at\": NaN, \"reason\": \"\\\\ud800\", \"message\": \"\\\\ud800\"}';"
+        "open(place + '/exit.json', 'w').write(bad); os.kill(os.getppid(), signal.SIGKILL)"
+    )
+    client = host.client()
+    job_id = client.submit(command(sys.executable, "-c", code))
+    assert client.wait(job_id, timeout=30)["phase"] == "failed"
+    host.kill()
+    assert start_host().client().job(job_id)["reason"] == "?"
