@@ -96,7 +96,7 @@ class Tab:
         self._more = asyncio.Event()
 
     def put(self, kind: str, text: str) -> None:
-        if kind in ("gpus", "queue"):
+        if kind in ("gpus", "queue") or kind.startswith("outputs"):
             self._newest[kind] = text
         elif len(self._in_order) < MOST_PENDING:
             self._in_order.append(text)
@@ -200,7 +200,8 @@ class Feed:
             for tab in self._tabs:
                 tab.start_over()
         else:
-            self._send_all(frame["type"], line.decode().rstrip("\n"))
+            of_one_job = f" {frame['job_id']}" if frame["type"] == "outputs" else ""
+            self._send_all(frame["type"] + of_one_job, line.decode().rstrip("\n"))
 
     def _say_connected(self, connected: bool) -> None:
         if connected != self._picture.connected or self._picture.seq is None:

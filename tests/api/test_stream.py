@@ -219,3 +219,19 @@ async def test_a_tab_that_fell_far_behind_gets_a_snapshot_instead():
         tab.pending.put("job", f"job {number}")
     await tab.run_until(1)
     assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", "jobs": [], "gpus": [], "connected": False}
+
+
+async def test_a_slow_tab_gets_the_newest_output_cursor_of_each_job():
+    tab = SlowTab(stream.Picture(seq=0))
+    for number in range(50):
+        tab.pending.put("outputs aaaa", f"a {number}")
+        tab.pending.put("outputs bbbb", f"b {number}")
+    await tab.run_until(2)
+    assert tab.received == ["a 49", "b 49"]
+
+
+def test_a_deleted_job_leaves_the_picture():
+    picture = stream.Picture()
+    picture.take({"type": "snapshot", "seq": 1, "jobs": [{"id": "aaaa", "phase": "succeeded"}], "gpus": []})
+    picture.take({"type": "job", "seq": 2, "event": "deleted", "job": {"id": "aaaa", "phase": "succeeded"}})
+    assert picture.jobs == {}
