@@ -232,7 +232,7 @@ def test_an_end_that_a_job_has_forged_reaches_the_journal_and_the_next_host(star
     host = start_host()
     code = (
         "import json, os, signal, sys; place = os.path.dirname(os.environ['GPUSCHED_STOP_FILE']);"
-        "bad = '{\"code\": ' + '9' * 30 + ', \"ended_at\": NaN, \"reason\": \"\\\\ud800\", \"message\": \"\\\\ud800\"}';"
+        'bad = \'{"code": \' + \'9\' * 30 + \', "ended_at": NaN, "reason": "\\\\ud800", "message": "\\\\ud800"}\';'
         "open(place + '/exit.json', 'w').write(bad); os.kill(os.getppid(), signal.SIGKILL)"
     )
     client = host.client()
