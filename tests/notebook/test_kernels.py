@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,24 @@ def test_jupyter_execute_runs_a_notebook_with_jobs(tmp_path):
         timeout=90,
     )
     assert "in a job" in path.read_text()
+
+
+def test_a_script_runs_in_the_interpreter_that_was_asked_for_and_draws_into_files(tmp_path, client, command):
+    """Case 3: a venv with matplotlib and without matplotlib-inline, submitted from where a kernel set its backend."""
+    other = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(other)], check=True)
+    packages = next(other.glob("lib/python*/site-packages"))
+    (packages / "here.pth").write_text(sysconfig.get_path("purelib"))
+    (packages / "sitecustomize.py").write_text("import sys; sys.modules['matplotlib_inline'] = None\n")
+    (tmp_path / "draw.py").write_text(
+        "import sys, shutil, matplotlib.pyplot as plt\n"
+        "plt.plot([1]); plt.show(); plt.savefig('a.png')\n"
+        "print(sys.executable, shutil.which('python'))\n"
+    )
+    spec = command(path="draw.py", python=str(other / "bin" / "python"))
+    del spec["argv"]
+    spec["env"]["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    job_id = client.submit(spec)
+    assert client.wait(job_id)["phase"] == "succeeded", client.log(job_id)
+    assert client.log(job_id).decode().split() == [str(other / "bin" / "python")] * 2
+    assert (tmp_path / "a.png").exists()
