@@ -13,21 +13,19 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from pytest_jupyter.jupyter_server import *  # noqa: F403  (its fixtures, for this module alone: see conftest.py)
 from tornado.httpclient import HTTPClientError
 from waiting import wait_for
 
 from jupyter_gpusched.client import Client
 from jupyter_gpusched.places import host_alive, read_host_record, state_folder
 
-pytest_plugins = ["pytest_jupyter.jupyter_server"]
-
 API = ("gpusched", "api", "v1")
 
 
-@pytest.fixture
-def jp_environ(own_environment, jp_environ, monkeypatch):
+@pytest.fixture(autouse=True)
+def simulated(own_environment, monkeypatch):
     monkeypatch.setenv("GPUSCHED_SIMULATE", "2x24564M")
-    monkeypatch.setenv("GPUSCHED_HOME", str(own_environment))
 
 
 @pytest.fixture

@@ -9,21 +9,19 @@ from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
+from pytest_jupyter.jupyter_server import *  # noqa: F403  (its fixtures, for this module alone: see conftest.py)
 from tornado.httpclient import HTTPClientError
 from waiting import DEADLINE_S, wait_for
 
 from jupyter_gpusched.hosts import socket as stream
 from jupyter_gpusched.places import read_host_record, state_folder
 
-pytest_plugins = ["pytest_jupyter.jupyter_server"]
-
 PATH = ("gpusched", "api", "v1", "stream")
 
 
-@pytest.fixture
-def jp_environ(own_environment, jp_environ, monkeypatch):
+@pytest.fixture(autouse=True)
+def simulated(own_environment, monkeypatch):
     monkeypatch.setenv("GPUSCHED_SIMULATE", "2x24564M")
-    monkeypatch.setenv("GPUSCHED_HOME", str(own_environment))
 
 
 @pytest.fixture

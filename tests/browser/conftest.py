@@ -37,7 +37,7 @@ READY = """() => {
 }"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     found = shutil.which("chromium")
     if found is None:
@@ -141,7 +141,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
     lab = Lab(tmp_path_factory.mktemp("lab"), runtime)

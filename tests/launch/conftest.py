@@ -117,13 +117,25 @@ def _is_last_of(event, job):
 
 
 @pytest.fixture
-def anyio_backend():
-    return "asyncio"
+def loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
 
 
 @pytest.fixture
-async def bench(tmp_path, anyio_backend):
+def bench(tmp_path, loop):
     workbench = Workbench(tmp_path)
     yield workbench
-    await workbench.launcher.close()
+    loop.run_until_complete(workbench.launcher.close())
     workbench.sweep()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run this folder's ``async`` tests in the loop of their fixtures, whatever plugins other tests bring along."""
+    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    pyfuncitem.funcargs["loop"].run_until_complete(pyfuncitem.obj(**arguments))
+    return True

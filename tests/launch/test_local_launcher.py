@@ -17,8 +17,6 @@ from jupyter_gpusched.runner.tree import start_time
 
 from .conftest import a_grant, a_job
 
-pytestmark = pytest.mark.anyio
-
 
 def lives(pid):
     return start_time(pid) is not None
