@@ -96,6 +96,7 @@ ERRORS = {
     "conflict": (409, "the idempotency key has been taken by another request meanwhile; ask again"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
+    "unwritable": (422, "something in it cannot be written down, such as half of a character"),
     "too_large": (413, "the body is larger than 512 MiB"),
     "not_allowed": (403, "another user's host; in a Jupyter server: no login, token or permission"),
     "unavailable": (503, "the host cannot answer now; try again in a moment"),
