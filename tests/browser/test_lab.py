@@ -20,7 +20,7 @@ LOAD = "%load_ext jupyter_gpusched"
 def gated(name: str) -> str:
     """A cell job that prints, waits until the test opens its gate, and prints again."""
     return (
-        f"%%gpujob --vram 9G --name {name}\n"
+        f"%%gpujob --vram 9G --grace 5s --name {name}\n"
         "import os, pathlib\n"
         r"print('\x1b[31mred words\x1b[0m <b>not bold</b>\r', end='', flush=True)"
         "\n"
