@@ -70,6 +70,10 @@ _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
 
 
+Key = tuple[str, str]
+"""An owner and an idempotency key of theirs."""
+
+
 @dataclass(eq=False)
 class _Stimulus:
     event: Event
@@ -115,8 +119,8 @@ class Engine:
         self._arrived = anyio.Event()
         self._sample_wanted = anyio.Event()
         self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
-        self._keys: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._key_ids: dict[tuple[str, str], JobId] = {}
+        self._keys: dict[Key, asyncio.Future[None]] = {}
+        self._key_ids: dict[Key, JobId] = {}
         # SQLite has one writer; a limiter of one also keeps the order of transactions.
         self._writer = anyio.CapacityLimiter(1)
         self.state = State.begin(settings)
@@ -409,36 +413,40 @@ class Engine:
 
     async def _known(self, jobs: Sequence[Job]) -> dict[JobId, JobId | None]:
         """For each job the one that has its key already, be it an earlier one of the same batch."""
-        keys = {_key(job) for job in jobs} - {None}
+        keys = {key for job in jobs if (key := _key(job)) is not None}
+        taken: dict[Key, JobId] = {}
         while True:
-            known = {job.id: await self._earlier(job) for job in jobs}
-            fresh_keys = {_key(job) for job in jobs if known[job.id] is None}
-            if not keys & fresh_keys & self._keys.keys():  # nobody else brought one of them while we looked
+            taken |= await self._being_written(keys)
+            taken |= await anyio.to_thread.run_sync(self._written, keys - taken.keys())
+            if not (keys - taken.keys()) & self._keys.keys():  # nobody else brought one of them while we looked
                 break
-        first: dict[tuple[str, str], JobId] = {}
+        known: dict[JobId, JobId | None] = {}
         for job in jobs:
-            if (key := _key(job)) is not None and known[job.id] is None and first.setdefault(key, job.id) != job.id:
-                known[job.id] = first[key]
+            key = _key(job)
+            first = job.id if key is None else taken.setdefault(key, job.id)
+            known[job.id] = None if first == job.id else first
         return known
 
-    async def _earlier(self, job: Job) -> JobId | None:
-        """The id under which this owner's idempotency key is already known, if it is."""
-        key = _key(job)
-        if key is None:
-            return None
-        if (pending := self._keys.get(key)) is not None:
-            earlier = self._key_ids[key]
-            await asyncio.shield(pending)
-            return earlier
-        return await anyio.to_thread.run_sync(self.store.find_key, *key)
+    async def _being_written(self, keys: set[Key]) -> dict[Key, JobId]:
+        """Keys that another submission brought a moment ago, once it is on disk."""
+        found: dict[Key, JobId] = {}
+        for key in keys & self._keys.keys():
+            if (pending := self._keys.get(key)) is not None:
+                found[key] = self._key_ids[key]
+                await asyncio.shield(pending)
+        return found
 
-    def _forget(self, keys: dict[tuple[str, str], JobId]) -> None:
+    def _written(self, keys: set[Key]) -> dict[Key, JobId]:
+        """Keys that the journal knows; one look for all, beside the loop."""
+        return {key: job_id for key in keys if (job_id := self.store.find_key(*key)) is not None}
+
+    def _forget(self, keys: dict[Key, JobId]) -> None:
         for key in keys:
             self._keys.pop(key, None)
             self._key_ids.pop(key, None)
 
 
-def _key(job: Job) -> tuple[str, str] | None:
+def _key(job: Job) -> Key | None:
     return None if job.idempotency_key is None else (job.owner, job.idempotency_key)
 
 
