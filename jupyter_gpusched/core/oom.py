@@ -34,6 +34,8 @@ def remedy(
     limit = max(job.retries, MOST_RAISES) if job.on_oom == "retry" else job.retries
     if failed > limit:
         return Remedy(None, f"; that was attempt {failed} of {limit + 1}" if limit else "")
+    if not job.attempts[-1].gpus:
+        return Remedy(None, "; it is not tried again, since it has no GPU that could have more")
     others_took_it = starved(job, record, gpus, settings)
     if job.on_oom == "retry" and not others_took_it:
         raised = _raised(job, record, gpus, settings)
