@@ -334,6 +334,7 @@ def _amended(job: Job, terms: Terms) -> Job:
         retries=terms.retries,
         on_oom=terms.on_oom,
         tags=terms.tags,
+        learned=job.learned if terms.request.vram == job.request.vram else None,
         claim=job.claim if _with_floors(terms.request, job.request) == job.request else None,
     )
 
