@@ -20,6 +20,7 @@ from jupyter_gpusched.ports import LaunchOrder
 _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
 RUNNER = str(_RUNNER / "cell.py")
+STARTUP = str(_RUNNER / "startup")
 _RUN_BY_US = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 
@@ -34,6 +35,7 @@ def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker
         passed_on=passed_on,
         marker=marker,
         python=work.python or (None if work.kind is Kind.COMMAND else sys.executable),
+        hook=STARTUP,
     )
     return marshal.dumps(
         {
