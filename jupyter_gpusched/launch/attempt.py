@@ -55,8 +55,12 @@ def read_claim(folder: Path, attempt: int) -> Record | None:
     A claim that is there but names no process has ``pid`` None: nobody can say who has it.
     """
     raw = _record(folder, attempt, "claim")
+    if raw is None and _is_there(folder, attempt, "claim"):
+        raw = _record(folder, attempt, "claim")  # taken between the two looks: whole from its first moment
+        if raw is None:
+            return _nobody()
     if raw is None:
-        return _nobody() if _is_there(folder, attempt, "claim") else None
+        return None
     if raw.get("void") is True:
         return raw | {"pid": None}
     who = _process(raw)

@@ -53,8 +53,10 @@ def tree(marker: bytes) -> dict[int, int]:
 
 
 def bearers(word: bytes) -> dict[int, int]:
-    """Living processes with this word in their environment, and their start times."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and word in read_proc(f"{name}/environ")]
+    """Living processes that have exactly this ``NAME=value`` in their environment, and their start times."""
+    whole = b"\0%b\0" % word  # a stranger may have the text inside another variable
+    names = [name for name in os.listdir("/proc") if name.isdigit()]
+    pids = [int(name) for name in names if whole in b"\0%b\0" % read_proc(f"{name}/environ")]
     return {pid: started for pid in pids if (started := start_time(pid)) is not None}
 
 

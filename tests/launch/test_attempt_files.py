@@ -201,3 +201,16 @@ def test_the_same_reason_again_can_shorten_the_grace_and_never_lengthen_it(tmp_p
     for grace_s, stands in ((30.0, "30.0"), (2.0, "2.0"), (9.0, "2.0")):
         files.write_stop(tmp_path, 1, "cancelled", grace_s)
         assert (place / "stop").read_text() == f"cancelled\ngrace {stands}\n"
+
+
+def test_a_claim_taken_while_it_is_looked_for_is_read_whole(tmp_path, monkeypatch):
+    """A supervisor that claims between two looks of a recovering host has not spoilt its record."""
+    looks = files._is_there
+
+    def claimed_meanwhile(folder, attempt, name):
+        take_claim(str(folder / f"attempt-{attempt}"), {"pid": 4711, "start_time": 5, "boot_id": "b", "marker": "a"})
+        return looks(folder, attempt, name)
+
+    (tmp_path / "attempt-1").mkdir()
+    monkeypatch.setattr(files, "_is_there", claimed_meanwhile)
+    assert files.read_claim(tmp_path, 1)["pid"] == 4711
