@@ -27,7 +27,7 @@ from .core.ledger import check_fits
 from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
 from .notebooks import read_notebook
-from .places import private_folder
+from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .submission import changed, is_text, read_job, read_terms
 from .wire import spec_of
@@ -165,7 +165,14 @@ class Admission:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
-            await anyio.to_thread.run_sync(self._write, kept)
+            try:
+                await anyio.to_thread.run_sync(self._write, kept)
+            except (OSError, PlaceError) as error:
+                why = getattr(error, "strerror", None) or str(error)
+                raise Unavailable(
+                    f"What the job brings along cannot be stored in {self._engine.jobs_folder}: {why}.",
+                    hint="Free some space there and try again.",
+                ) from error
             queued = await self._engine.submit(jobs, works)
         finally:
             for job_id in kept.keys() - set(queued):

@@ -26,7 +26,7 @@ from .client import Client, HostUnreachable
 from .core.model import GpuSchedError
 from .core.quantities import show_mib
 from .gpus import parse_simulation, probe
-from .store import StoreUnavailable, filesystem, network_filesystem
+from .store import StoreUnavailable, filesystem, network_filesystem, try_out
 from .store.opening import connect, version_of
 
 DATABASE = "gpusched.sqlite"
@@ -208,10 +208,27 @@ def _state_folder(state: Path) -> Check:
         return _to_be_made(name, state, where)
     if (trouble := _unusable(state)) is not None:
         return Check(name, False, f"{where} {trouble}", "Set GPUSCHED_HOME to a folder of your own.")
+    if (ground := _ground(state)) is not None:
+        return ground
     if mode := stat.S_IMODE(state.stat().st_mode) & 0o077:
         hint = f"`chmod 700 {state}`; a host does it when it starts."
         return Check(name, True, f"{where} is open to others (mode {mode:03o} for them)", hint, warning=True)
     return Check(name, True, where)
+
+
+def _ground(state: Path) -> Check | None:
+    """What does not work in the folder although its file system is not known for it; the trial leaves nothing there."""
+    hint = "Set GPUSCHED_HOME to a folder on a local disk of this machine."
+    try:
+        ground = try_out(state)
+    except OSError as error:
+        return Check("state folder", False, f"{state}: no file can be made there: {error.strerror}", hint)
+    if ground.locks is not None:
+        return Check("state folder", False, f"{state}: {ground.locks}; no database can lie there", hint)
+    if ground.shared_memory is not None:
+        slower = f"{state}: {ground.shared_memory}; the database works with a slower journal"
+        return Check("state folder", True, slower, hint, warning=True)
+    return None
 
 
 def _to_be_made(name: str, state: Path, where: str) -> Check:

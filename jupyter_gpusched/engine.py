@@ -315,9 +315,13 @@ class Engine:
         return recorded
 
     async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
-        """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended."""
-        for stimulus in accepted:
+        """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
+
+        Wishes that came meanwhile fail as well: they would have to wait for a second time.
+        """
+        for stimulus in (*accepted, *self._inbox):
             stimulus.fail(error)
+        self._inbox = [stimulus for stimulus in self._inbox if stimulus.done is None]
         if self.store_cause is None:  # one line per episode
             log.error("the journal cannot be written: %s", error)
         self.store_cause = str(error)

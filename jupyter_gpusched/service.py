@@ -34,6 +34,7 @@ from .launch.local import LocalLauncher
 from .places import (
     API,
     HostRecord,
+    PlaceError,
     boot_id,
     private_folder,
     remove_host_record,
@@ -41,7 +42,7 @@ from .places import (
     start_time,
     write_host_record,
 )
-from .store import SqliteStore
+from .store import SqliteStore, refuse_emptied
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +110,19 @@ class HostLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Whether the lock is ours now. Raises ``PlaceError`` where files cannot be made or locked."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _no_lock(self._path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return False
+        except OSError as error:
+            os.close(descriptor)
+            raise _no_lock(self._path, error) from error
         self._descriptor = descriptor
         return True
 
@@ -122,6 +130,10 @@ class HostLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _no_lock(path: Path, error: OSError) -> PlaceError:
+    return PlaceError(f"{path} cannot be locked: {error.strerror}; set GPUSCHED_HOME to a folder on a local disk")
 
 
 class Host:
@@ -146,7 +158,7 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
-        store = await anyio.to_thread.run_sync(SqliteStore, self.state / "gpusched.sqlite")
+        store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
             epoch = await anyio.to_thread.run_sync(
@@ -168,6 +180,11 @@ class Host:
         finally:
             await provider.close()
             await anyio.to_thread.run_sync(store.close)
+
+    def _open_store(self, jobs_folder: Path) -> SqliteStore:
+        path = self.state / "gpusched.sqlite"
+        refuse_emptied(path, jobs_folder)
+        return SqliteStore(path)
 
     async def _run(
         self,

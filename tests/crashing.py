@@ -3,8 +3,9 @@
 Run as a program in place of ``jupyter_gpusched.hosts.daemon``. ``CRASH_AT`` names where the host
 kills itself: ``record:placed:before`` (of the first transaction with such a change),
 ``post:Exited`` (before the engine takes in such an event), ``spawn:after`` and the like.
-``PAUSE_AT`` names where supervisors wait until ``PAUSE_FOLDER/go`` exists. The product knows
-nothing of this: its ports are wrapped here.
+``PAUSE_AT`` names where supervisors wait until ``PAUSE_FOLDER/go`` exists. ``SLOW_WRITES_S`` makes
+every transaction take so long, as a disk does whose fsync is slow. The product knows nothing of
+this: its ports are wrapped here.
 """
 
 from __future__ import annotations
@@ -134,6 +135,10 @@ def host() -> None:
         crash_at(point)
     if os.environ.get("PAUSE_AT"):
         pause_supervisors()
+    if slow_s := os.environ.get("SLOW_WRITES_S"):
+        from jupyter_gpusched.store import SqliteStore
+
+        wrap(SqliteStore, "record", before=lambda: time.sleep(float(slow_s)), after=None)
     daemon.main()
 
 
