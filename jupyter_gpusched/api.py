@@ -20,6 +20,7 @@ from .desk import Desk, Handler, first_of
 from .engine import Engine
 from .events import EventsHandler
 from .launch import attempt as files
+from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .places import API
 from .wire import PREFIX
@@ -189,16 +190,17 @@ class ResubmitHandler(OfJob):
 
 
 class LogHandler(OfJob):
-    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``."""
+    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``; a header says where to go on."""
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         offset, limit = int(self.number("offset", 0)), int(self.number("limit", LARGEST_CHUNK, most=LARGEST_CHUNK))
-        data = await anyio.to_thread.run_sync(files.read_log, folder, number, offset, limit)
+        chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit)
         self.set_header("Content-Type", "application/octet-stream")
-        self.set_header("X-Gpusched-Log-Size", str(files.log_size(folder, number)))
-        self.finish(data)
+        self.set_header("X-Gpusched-Log-Size", str(log_size(folder, number)))
+        self.set_header("X-Gpusched-Log-Next", str(chunk.following))
+        self.finish(chunk.data)
 
 
 class OutputsHandler(OfJob):

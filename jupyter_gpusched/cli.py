@@ -306,10 +306,8 @@ def _logs(asked: argparse.Namespace) -> int:
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
         return DONE
-    offset = 0
-    while chunk := client.log(asked.id, offset=offset, limit=2**20):
+    for chunk in client.whole_log(asked.id):
         sys.stdout.buffer.write(chunk)
-        offset += len(chunk)
     sys.stdout.buffer.flush()
     return DONE
 

@@ -110,7 +110,8 @@ OPERATIONS = (
               body=_ref(wire.CancelRequest), refuses=(404, 413, 422)),
     Operation("post", "jobs/{id}/resubmit", "Queue the same work again as a new job, with changes if any.", 201,
               wire.Created, body=_CHANGES, refuses=(404, 409, 413, 422)),
-    Operation("get", "jobs/{id}/log", "What it printed, as bytes; `X-Gpusched-Log-Size` is the size of all of it.", 200,
+    Operation("get", "jobs/{id}/log", "What it printed, as bytes; `X-Gpusched-Log-Size` is the size of all of it, "
+              "`X-Gpusched-Log-Next` the offset to go on with.", 200,
               BYTES, media="application/octet-stream", query=_OF_LOG, refuses=(404, 422)),
     Operation("get", "jobs/{id}/outputs", "Its outputs as a notebook has them.", 200, wire.Outputs,
               query=(_ATTEMPT, _AFTER_OUTPUT), refuses=(404, 422)),

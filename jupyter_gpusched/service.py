@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -81,6 +82,16 @@ class GpuSched(Configurable):
     foreign_limit = Unicode("512M", help="Foreign use of a card with which a whole-card job still starts.").tag(
         config=True
     )
+
+    log_limit = Unicode(
+        "1G",
+        help="How much of the log of an attempt stays on disk, at least `1M`: its head, and its newest half or more. "
+        "Empty = all.",
+    ).tag(config=True)
+
+    def log_bytes(self) -> int | None:
+        """The limit of a log; None where there is none."""
+        return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
 
     def settings(self) -> Settings:
         return Settings(
@@ -168,7 +179,7 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=LocalLauncher,
+                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes()),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,

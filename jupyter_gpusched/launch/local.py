@@ -26,7 +26,9 @@ from jupyter_gpusched.ports import Clock, LaunchOrder, Report
 
 from . import attempt as files
 from . import processes
+from .door import attempt_folder
 from .ends import exit_record
+from .logs import log_tail
 from .orders import supervisor_order
 from .spawn import last_words, spawn
 from .values import as_text
@@ -75,8 +77,16 @@ class _Watch:
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop."""
 
-    def __init__(self, report: Report, *, clock: Clock = time.time, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        report: Report,
+        *,
+        clock: Clock = time.time,
+        environ: Mapping[str, str] = os.environ,
+        log_limit: int | None = None,
+    ) -> None:
         self._report = report
+        self._log_limit = log_limit
         self._clock = clock
         self._environ = environ
         self._watches: dict[tuple[JobId, int], _Watch] = {}
@@ -88,8 +98,8 @@ class LocalLauncher:
         watch = self._follow(order.job, order.attempt, order.folder)
         try:
             watch.marker = secrets.token_hex(16)
-            content = supervisor_order(order, passed_on=self._environ, marker=watch.marker)
-            place = files.attempt_folder(order.folder, order.attempt)
+            content = supervisor_order(order, passed_on=self._environ, marker=watch.marker, log_limit=self._log_limit)
+            place = attempt_folder(order.folder, order.attempt)
             watch.child, watch.wake = spawn(content, place, self._environ)
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
@@ -264,7 +274,7 @@ class LocalLauncher:
             reason, message = as_text(raw["reason"], most=100), as_text(raw.get("message") or "it could not be started")
             self._settle(watch, LaunchFailed(job_id, attempt, reason, message))
         elif raw is not None:
-            tail = files.log_tail(watch.folder, attempt)
+            tail = log_tail(watch.folder, attempt)
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif watch.started:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)

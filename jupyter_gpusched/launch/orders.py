@@ -23,8 +23,13 @@ RUNNER = str(_RUNNER / "cell.py")
 _RUN_BY_US = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 
-def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker: str) -> bytes:
-    """The order as the supervisor reads it: bytes throughout, so that no locale can change a word."""
+def supervisor_order(
+    order: LaunchOrder, *, passed_on: Mapping[str, str], marker: str, log_limit: int | None = None
+) -> bytes:
+    """The order as the supervisor reads it: bytes throughout, so that no locale can change a word.
+
+    log_limit  bytes of its log that stay on disk; None = all.
+    """
     work = order.work
     env = attempt_environment(
         order.job,
@@ -45,6 +50,7 @@ def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker
             "files": runner_files(work, order.attempt) if work.kind in _RUN_BY_US else {},
             "time_limit_s": order.job.time_limit_s,
             "grace_s": order.job.grace_s,
+            "log_limit": log_limit,
         }
     )
 

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 
+from .logcap import GROWN, LogCap
 from .records import (
     durable_replace,
     leave_stop_file,
@@ -33,7 +34,7 @@ UNKILLABLE_AFTER_S = 15.0
 
 LOOK_AGAIN_S = 0.25
 RESERVED_SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
-WATCHED = (signal.SIGCHLD, signal.SIGTERM)
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, GROWN)
 MUTED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 Order = dict[str, "object"]
@@ -78,6 +79,7 @@ class Attempt:
         self.started_at: float | None = None
         self.ended_at = 0.0
         self.limit_at: float | None = None  # monotonic
+        self.cap = LogCap(folder, 2, None, 0.0)  # until the job runs
         self.kill_at: float | None = None  # monotonic; set once the tree is being ended
         self.stopped: str | None = None
         self.stragglers = 0
@@ -90,7 +92,9 @@ class Attempt:
             self.reap()
             self.write_exit([], {"reason": error.reason, "message": error.message})
             return
-        self.write_exit(self.watch(), {})
+        survivors = self.watch()
+        self.cap.finish()
+        self.write_exit(survivors, {})
 
     # Starting
 
@@ -115,7 +119,7 @@ class Attempt:
             make_folder(f"{job}/{name}")
         for name, content in self.order["files"].items():  # type: ignore[attr-defined]
             write_file(f"{job}/{name}", content)
-        return os.open(f"{self.folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        return os.open(f"{self.folder}/log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
     def fork(self, log: int) -> tuple[int, int]:
         """Start the child up to its gate; return the gate and the pipe of its word to us."""
@@ -161,6 +165,7 @@ class Attempt:
         os.dup2(log, 2)
         os.dup2(0, 1)
         os.close(log)
+        self.cap = LogCap(self.folder, 2, self.order["log_limit"], time.monotonic())  # type: ignore[arg-type]
 
     # Watching and ending
 
@@ -173,6 +178,9 @@ class Attempt:
                 self.stop_requested()
             elif self.limit_at is not None and time.monotonic() >= self.limit_at:
                 self.time_out()
+            if arrived == GROWN:
+                self.cap.noticed(time.monotonic())
+            self.cap.look(time.monotonic())
             if self.status is not None or self.kill_at is not None:
                 left = tree(self.marker)
                 if not left and self.status is not None:
@@ -192,13 +200,12 @@ class Attempt:
     def sleep(self) -> int | None:
         """Wait for a signal or the next deadline; the signal that came, if any."""
         now = time.monotonic()
+        waits = [at - now for at in (self.cap.look_at, self.limit_at) if at is not None]
         if self.kill_at is not None:
-            wait_s = LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now)
-        elif self.limit_at is not None:
-            wait_s = max(0.0, self.limit_at - now)
-        else:
+            waits.append(LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now))
+        if not waits:
             return int(signal.sigwaitinfo(WATCHED).si_signo)
-        info = signal.sigtimedwait(WATCHED, min(wait_s, 86400.0))
+        info = signal.sigtimedwait(WATCHED, min(max(0.0, min(waits)), 86400.0))
         return None if info is None else int(info.si_signo)
 
     def reap(self) -> None:

@@ -10,28 +10,19 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]
 import os
 
+from .native import call
 from .records import read_all
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none can leave the tree.
 
-    ``prctl(PR_SET_CHILD_SUBREAPER)`` by way of ``_ctypes``: importing ``ctypes`` costs 5 ms. Without
-    it (an interpreter built without libffi) the marker in the environment still finds them.
+    ``prctl(PR_SET_CHILD_SUBREAPER)``. Where it cannot be called the marker in the environment still finds them.
     """
     try:
-        import _ctypes
-    except ImportError:
+        call("prctl", 36, 1, 0, 0, 0)
+    except OSError:
         return
-    native: Any = _ctypes
-    number = type("number", (native._SimpleCData,), {"_type_": "l"})
-    function = type("function", (native.CFuncPtr,), {"_flags_": 1, "_restype_": number})
-    prctl = function(native.dlsym(native.dlopen(None, 0), "prctl"))
-    prctl(number(36), number(1), number(0), number(0), number(0))
 
 
 def tree(marker: bytes) -> dict[int, int]:

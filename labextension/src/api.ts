@@ -8,6 +8,8 @@ import { ErrorBody, GpuView, Health, JobView, PREFIX } from './wire';
 export interface StoredLog {
   bytes: Uint8Array;
   size: number;
+  /** Where to go on reading; part of a long log may be missing in between. */
+  next: number;
 }
 
 export type Frame =
@@ -53,7 +55,8 @@ export async function log(id: string, attempt: number, offset: number, limit: nu
   const answer = await ask(`${pathOf(id)}/log?attempt=${attempt}&offset=${offset}&limit=${limit}`);
   return {
     bytes: new Uint8Array(await answer.arrayBuffer()),
-    size: Number(answer.headers.get('X-Gpusched-Log-Size') ?? 0)
+    size: Number(answer.headers.get('X-Gpusched-Log-Size') ?? 0),
+    next: Number(answer.headers.get('X-Gpusched-Log-Next') ?? offset)
   };
 }
 
