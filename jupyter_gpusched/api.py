@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 from tornado.web import Application, HTTPError
 
 from . import wire
@@ -247,6 +248,55 @@ class SpecHandler(OfJob):
         self.answer(wire.spec_of(job, work))
 
 
+class GpuHistoryHandler(Handler):
+    """GET gpus/history: what the cards showed in the last quarter of an hour, after ``since``."""
+
+    def get(self) -> None:
+        since = float(self.number("since", 0))
+        points = [
+            wire.GpuPoint(at=seen.at, uuid=uuid, used_mib=seen.used_mib, utilization_pct=seen.utilization_pct)
+            for uuid, seen in self.desk.history.of_cards(since)
+        ]
+        points.sort(key=lambda point: point.at)
+        self.answer(wire.GpuHistory(items=points, next_cursor=None))
+
+
+class MemoryHandler(OfJob):
+    """GET jobs/ID/memory: what the job used over its life."""
+
+    async def get(self, job_id: str) -> None:
+        job = await self.find(job_id)
+        points = await self.desk.history.of_job(job.id)
+        items = [wire.MemoryPoint(at=at, used_mib=used) for at, used in points]
+        self.answer(wire.MemoryCurve(items=items, next_cursor=None))
+
+
+class TimelineHandler(OfJob):
+    """GET jobs/ID/timeline: who held what before an attempt ran out of GPU memory."""
+
+    async def get(self, job_id: str) -> None:
+        job = await self.find(job_id)
+        rows = await self.desk.history.timeline(job.id, self.attempt_of(job))
+        try:
+            items = msgspec.convert(rows, list[wire.TimelinePoint])
+        except msgspec.ValidationError:  # the file lies in the user's folder and is not what was left there
+            items = []
+        self.answer(wire.Timeline(items=items, next_cursor=None))
+
+
+class JobEventsHandler(OfJob):
+    """GET jobs/ID/events: what happened to the job, oldest first."""
+
+    async def get(self, job_id: str) -> None:
+        job = await self.find(job_id)
+        after, limit = int(self.number("cursor", 0)), int(self.number("limit", 1000, most=1000))
+        store = self.desk.engine.store
+        found = await anyio.to_thread.run_sync(lambda: store.events_of(job.id, after=after, limit=limit + 1))
+        items = [wire.JobEvent(seq=one.seq, at=one.at, kind=one.kind, detail=one.detail) for one in found[:limit]]
+        cursor = str(items[-1].seq) if len(found) > limit and items else None
+        self.answer(wire.JobEvents(items=items, next_cursor=cursor))
+
+
 class OpenApiHandler(Handler):
     """GET openapi.json: this interface, for programs."""
 
@@ -266,6 +316,7 @@ _ID = r"([^/]+)"
 PATHS: list[tuple[str, type[Handler]]] = [
     ("health", HealthHandler),
     ("gpus", GpusHandler),
+    ("gpus/history", GpuHistoryHandler),
     ("jobs", JobsHandler),
     (f"jobs/{_ID}", JobHandler),
     (f"jobs/{_ID}/cancel", CancelHandler),
@@ -274,6 +325,9 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/outputs", OutputsHandler),
     (f"jobs/{_ID}/result/{_ID}", ResultHandler),
     (f"jobs/{_ID}/spec", SpecHandler),
+    (f"jobs/{_ID}/memory", MemoryHandler),
+    (f"jobs/{_ID}/timeline", TimelineHandler),
+    (f"jobs/{_ID}/events", JobEventsHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]

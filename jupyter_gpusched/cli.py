@@ -170,6 +170,8 @@ def _submit(words: list[str]) -> int:
     spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
     client = _client(start=True)
     job_id = client.submit(spec)
+    if spec.get("vram") == "auto" and (why := client.job(job_id)["advice"]):
+        print(why, file=sys.stderr)
     return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
 
 
@@ -284,13 +286,17 @@ def _ls(asked: argparse.Namespace) -> int:
 
 
 def _show(asked: argparse.Namespace) -> int:
-    from .describe import details, explained
+    from .describe import details, explained, held_before
 
-    view = _client().job(asked.id)
+    client = _client()
+    view = client.job(asked.id)
     if asked.json:
         _print_json(view)
     elif asked.explain:
         print(explained(view))
+        for attempt in view["attempts"]:
+            if attempt["reason"] == "cuda_oom":
+                print(held_before(view, attempt, client.timeline(asked.id, attempt=attempt["number"])), end="")
     else:
         print(details(view))
     return DONE

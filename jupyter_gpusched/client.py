@@ -70,6 +70,10 @@ class Client:
     def gpus(self) -> list[View]:
         return list(self._get("gpus")["items"])
 
+    def gpu_history(self, since: float | None = None) -> list[View]:
+        """What the cards showed in the last quarter of an hour, or after a time."""
+        return list(self._get("gpus/history", since=None if since is None else f"{since:.3f}")["items"])
+
     def events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """What happens, frame by frame, without end; goes on after a reconnect where it stopped.
 
@@ -184,6 +188,25 @@ class Client:
         """Output lines from number ``after`` on, the number to ask for next, and whether no more will come."""
         page = self._get(_job(job_id, "outputs"), after=after)
         return page["items"], page["next"], page["final"]
+
+    def memory(self, job_id: str) -> list[View]:
+        """The VRAM that a job used over its life: ``at`` and ``used_mib``."""
+        return list(self._get(_job(job_id, "memory"))["items"])
+
+    def timeline(self, job_id: str, *, attempt: int | None = None) -> list[View]:
+        """Who held what on the cards before an attempt ran out of GPU memory."""
+        return list(self._get(_job(job_id, "timeline"), attempt=attempt)["items"])
+
+    def job_events(self, job_id: str) -> list[View]:
+        """What happened to a job, oldest first."""
+        found: list[View] = []
+        cursor: str | None = None
+        while True:
+            page = self._get(_job(job_id, "events"), cursor=cursor)
+            found += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
 
     def result(self, job_id: str, name: str) -> bytes:
         """The file of one ``--out`` value, as the job wrote it."""

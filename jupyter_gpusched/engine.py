@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -74,6 +75,12 @@ Key = tuple[str, str]
 """An owner and an idempotency key of theirs."""
 
 
+class Observer(Protocol):
+    """Is told of each batch once it is true; called inside the loop, so it must return at once and not fail."""
+
+    def __call__(self, recorded: Sequence[Recorded], state: State, *, sampled: bool) -> None: ...
+
+
 @dataclass(eq=False)
 class _Stimulus:
     event: Event
@@ -112,6 +119,7 @@ class Engine:
         self.store_cause: str | None = None  # why the database cannot be written at present
         self.last_seq = 0
         self.fenced = anyio.Event()
+        self.observers: list[Observer] = []
         self._epoch = epoch
         self._launcher = launcher(self.post)
         self._sample_interval_s = sample_interval_s
@@ -295,6 +303,7 @@ class Engine:
         for stimulus in accepted:
             stimulus.succeed()
         self._publish(recorded, accepted)
+        self._observe(recorded, accepted)
         for instruction in instructions:
             await self._act(instruction)
 
@@ -365,6 +374,11 @@ class Engine:
         for job_id in changed & self._watchers.keys():
             for event in self._watchers.pop(job_id):
                 event.set()
+
+    def _observe(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+        sampled = any(isinstance(stimulus.event, Sampled) for stimulus in accepted)
+        for observer in self.observers if recorded or sampled else ():
+            observer(recorded, self.state, sampled=sampled)
 
     async def _act(self, instruction: Instruction) -> None:
         match instruction:

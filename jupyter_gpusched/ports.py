@@ -92,7 +92,13 @@ class Store(Protocol):
     ) -> list[Job]:
         """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
 
+    def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
+        """Ended runs of an owner's that ran the same ``code``, or else had this name; newest first."""
+
     def events(self, *, after: int, limit: int) -> list[Recorded]: ...
+
+    def events_of(self, job_id: JobId, *, after: int, limit: int) -> list[Recorded]:
+        """What happened to one job after a sequence number, oldest first."""
 
     def last_seq(self) -> int: ...
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Float, Unicode
+from traitlets import Enum, Float, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
@@ -31,6 +31,7 @@ from .desk import ENDLESS, Desk
 from .engine import Engine
 from .gpus import open_provider
 from .growth import Growth
+from .history import History
 from .launch.local import LocalLauncher
 from .places import (
     API,
@@ -82,6 +83,18 @@ class GpuSched(Configurable):
     foreign_limit = Unicode("512M", help="Foreign use of a card with which a whole-card job still starts.").tag(
         config=True
     )
+    overuse = Enum(
+        ["warn", "reserve", "kill", "kill-under-pressure"],
+        "warn",
+        help="What a job meets that uses more than it was promised: `warn` tells its owner; `reserve` also raises its "
+        "promise, for later attempts too; `kill` ends it; `kill-under-pressure` ends it only while another job is "
+        "short of memory it was promised, or waits that would fit without the overrun.",
+    ).tag(config=True)
+    overuse_factor = Float(
+        1.05, min=1.0, help="A job overruns its promise when it uses more than this factor of it and `overuse_margin`,"
+    ).tag(config=True)
+    overuse_margin = Unicode("256M", help="more than so much on top,").tag(config=True)
+    overuse_samples = Int(3, min=1, help="in so many samples of its card in a row.").tag(config=True)
 
     log_limit = Unicode(
         "1G",
@@ -102,6 +115,10 @@ class GpuSched(Configurable):
             stale_after_s=self.stale_after_s,
             release_timeout_s=self.release_timeout_s,
             foreign_limit=parse_mib(self.foreign_limit),
+            overuse=self.overuse,
+            overuse_factor=self.overuse_factor,
+            overuse_margin=parse_mib(self.overuse_margin),
+            overuse_samples=self.overuse_samples,
         )
 
     def simulation(self) -> str | None:
@@ -186,7 +203,10 @@ class Host:
                 sample_interval_s=self.config.sample_interval_s,
             )
             record = self._record(epoch, instance)
-            self.desk = Desk(engine, Admission(engine, provider), record, self.state, Growth(engine.folder))
+            history = History(engine.folder, engine.clock)
+            engine.observers.append(history.observe)
+            admission, growth = Admission(engine, provider), Growth(engine.folder)
+            self.desk = Desk(engine, admission, record, self.state, growth, history)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
@@ -213,6 +233,7 @@ class Host:
                 write_host_record(self.state, record)
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
+                tasks.start_soon(desk.history.keep)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
             if engine.fenced.is_set():

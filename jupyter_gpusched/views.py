@@ -13,6 +13,7 @@ from . import wire
 from .core.explain import positions, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Gpu, Grant, GrantState, Job, JobId, Phase
+from .core.release import is_earlier, use_of
 from .core.state import State
 
 
@@ -90,7 +91,7 @@ class Views:
         """Everyone sees who holds how much since when; only the owner which job it is."""
         job = self.state.jobs[grant.job_id]
         own = job.owner == self.user
-        measured = gpu.used_by_job.get(job.id)
+        measured = use_of(gpu, job.id, earlier=is_earlier(job.grants, grant))
         return wire.Holder(
             kind="job",
             state=grant.state.value,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .core.advice import advice
 from .core.model import Grant, Job, Kind, Phase, Priority, Work
 
 PREFIX = "/gpusched/api/v1"
@@ -23,7 +24,6 @@ LARGEST_PAYLOAD = 256 * 2**20
 NOT_BUILT = {
     "after": "dependencies between jobs are not available yet; submit the second job when the first has ended",
     "after_when": "dependencies between jobs are not available yet",
-    "on_oom": "retrying after out-of-memory is not available yet; use `retries` or ask for more VRAM",
     "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
 }
@@ -31,7 +31,7 @@ NOT_BUILT = {
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "grace", "tags",
+    "retries", "on_oom", "grace", "tags",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -52,6 +52,7 @@ class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     time_limit: str | None = None
     retries: int = 0
     on_oom: str | None = None
+    cap: bool = True
     after: list[str] = []
     after_when: str | None = None
     preemptible: bool | None = None
@@ -93,7 +94,11 @@ class AttemptView(msgspec.Struct, kw_only=True):
 
 
 class JobView(msgspec.Struct, kw_only=True):
-    """A job as everyone sees it; times are seconds since the epoch in UTC, unknown is null."""
+    """A job as everyone sees it; times are seconds since the epoch in UTC, unknown is null.
+
+    overuse_mib  how much more than its promise it uses on a card, while it does.
+    cap          cooperative | off: whether frameworks in it are asked to stay within the promise; null = no promise.
+    """
 
     id: str
     kind: str
@@ -118,6 +123,8 @@ class JobView(msgspec.Struct, kw_only=True):
     signal: int | None
     used_vram_mib: int | None
     peak_vram_mib: int | None
+    overuse_mib: int | None
+    cap: str | None
     peak_rss_mib: int | None
     progress: dict[str, Any] | None
     advice: str | None
@@ -242,6 +249,72 @@ class Outputs(msgspec.Struct, kw_only=True):
     final: bool
 
 
+class GpuPoint(msgspec.Struct, kw_only=True):
+    """A card in one sample."""
+
+    at: float
+    uuid: str
+    used_mib: int | None
+    utilization_pct: float | None
+
+
+class GpuHistory(msgspec.Struct, kw_only=True):
+    """The last quarter of an hour of every card, oldest first."""
+
+    items: list[GpuPoint]
+    next_cursor: str | None
+
+
+class MemoryPoint(msgspec.Struct, kw_only=True):
+    at: float
+    used_mib: int
+
+
+class MemoryCurve(msgspec.Struct, kw_only=True):
+    """What a job used over its life, at most 500 points; the largest on any of its cards."""
+
+    items: list[MemoryPoint]
+    next_cursor: str | None
+
+
+class TimelineHolder(msgspec.Struct, kw_only=True):
+    """Who held memory on a card; of others' jobs only user and amounts."""
+
+    kind: str  # job | lease | foreign
+    user: str | None
+    job_id: str | None
+    vram_mib: int | None
+    promised_mib: int | None
+
+
+class TimelinePoint(msgspec.Struct, kw_only=True):
+    at: float
+    gpu_uuid: str
+    free_mib: int | None
+    holders: list[TimelineHolder]
+
+
+class Timeline(msgspec.Struct, kw_only=True):
+    """Who held what on an attempt's cards in the minutes before it ran out of memory; else empty."""
+
+    items: list[TimelinePoint]
+    next_cursor: str | None
+
+
+class JobEvent(msgspec.Struct, kw_only=True):
+    """Something that happened to a job, as the journal has it."""
+
+    seq: int
+    at: float
+    kind: str
+    detail: dict[str, Any]
+
+
+class JobEvents(msgspec.Struct, kw_only=True):
+    items: list[JobEvent]
+    next_cursor: str | None
+
+
 class SnapshotFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="snapshot"):
     """How things stand: the first frame without ``after``, and with one that this host never gave."""
 
@@ -286,6 +359,7 @@ def job_view(
 ) -> JobView:
     """The owner's view of a job; the three keywords are the scheduler's words on a queued one."""
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
+    over = job.overuse
     return JobView(
         id=job.id,
         kind=job.kind.value,
@@ -310,9 +384,11 @@ def job_view(
         signal=last.signal if last else None,
         used_vram_mib=job.used_vram_mib,
         peak_vram_mib=job.peak_vram_mib,
+        overuse_mib=over.used - over.promised if over is not None and over.told else None,
+        cap=("cooperative" if job.cap else "off") if job.request.vram is not None else None,
         peak_rss_mib=max((a.peak_rss_mib for a in job.attempts if a.peak_rss_mib is not None), default=None),
         progress=None,
-        advice=None,
+        advice=advice(job, simulated=simulated),
         attempts=[
             AttemptView(
                 number=attempt.number,
@@ -342,16 +418,18 @@ def spec_of(job: Job, work: Work) -> JobSpec:
     return JobSpec(
         kind=job.kind,
         name=job.name,
-        vram=None if request.vram is None else f"{request.vram}M",
+        vram="auto" if job.learned is not None else _amount(request.vram),
         gpus=request.gpus,
         cpus=request.cpus,
-        memory=None if request.memory is None else f"{request.memory}M",
+        memory=_amount(request.memory),
         exclusive=request.exclusive,
         gpu_model=request.gpu_model,
         preferred_gpus=list(request.preferred_gpus),
         priority=job.priority,
         time_limit=None if job.time_limit_s is None else _span(job.time_limit_s),
         retries=job.retries,
+        on_oom=None if job.on_oom == "fail" else job.on_oom,
+        cap=job.cap,
         grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),
@@ -368,6 +446,10 @@ def spec_of(job: Job, work: Work) -> JobSpec:
     )
 
 
+def _amount(mib: int | None) -> str | None:
+    return None if mib is None else f"{mib}M"
+
+
 def _span(seconds: float) -> str:
     """Never in the form 1e+06, which no reader of spans takes."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
@@ -376,6 +458,7 @@ def _span(seconds: float) -> str:
 def terms_of(job: Job) -> dict[str, Any]:
     """What a waiting job was submitted with that may still be changed."""
     spec = msgspec.to_builtins(spec_of(job, Work(job.kind, cwd="/")))
+    spec["vram"] = _amount(job.request.vram)  # what was learned has been worked out
     return {field: value for field, value in spec.items() if field in TERMS and value is not None}
 
 

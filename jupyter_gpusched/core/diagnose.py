@@ -6,10 +6,12 @@ Knows the wordings of Python, of the GPU frameworks and of the shell (sources:
 
 from __future__ import annotations
 
+import math
 import re
 import signal as signals
 
-from .model import Kind
+from .model import Kind, Shortage
+from .quantities import Mib
 
 NO_STDIN = "a background job cannot read input"
 
@@ -33,6 +35,11 @@ _CUDA_OOM = re.compile(
 )
 _REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|trying to allocate|Out of memory allocating|allocating) ({_AMOUNT})")
 _FREE = re.compile(rf"({_AMOUNT}) (?:is|are) free")
+_HELD = re.compile(rf"this process has ({_AMOUNT}) memory in use")
+_MIB_PER = {"bytes": 2.0**-20, "KiB": 2.0**-10, "KB": 2.0**-10, "MiB": 1.0, "MB": 1.0, "GiB": 1024.0, "GB": 1024.0,
+            "TiB": 2.0**20, "TB": 2.0**20}  # fmt: skip
+_ABSURD_MIB = 2.0**30
+"""PyTorch prints 17179869184.00 GiB where a driver tells nothing."""
 _SHAPE = re.compile(r"OOM when allocating tensor with shape ?(\[[\d,\s]*\])")
 
 _STDIN = re.compile(
@@ -124,6 +131,30 @@ def _cuda_oom(text: str) -> str | None:
         amounts = [f"asked for a tensor of shape {shape[1]}"]
     told = f" ({', '.join(amounts)})" if amounts else ""
     return f"the GPU ran out of memory{told}; ask for more with --vram, or use smaller batches"
+
+
+def shortage(tail: str) -> Shortage | None:
+    """The amounts that a framework printed when the GPU had no memory left: the last such words of a log's end."""
+    text = "\n".join(_lines(tail))
+    found = list(_CUDA_OOM.finditer(text))
+    if not found:
+        return None
+    start = text.rfind("\n", 0, found[-1].start()) + 1
+    context = text[start : found[-1].end() + 600]
+    amounts = Shortage(*(_mib(pattern.search(context)) for pattern in (_REQUESTED, _FREE, _HELD)))
+    return None if amounts == Shortage() else amounts
+
+
+def _mib(found: re.Match[str] | None) -> Mib | None:
+    """An amount in the form in which frameworks print it; what makes no sense is missing."""
+    if found is None:
+        return None
+    number = found[1].rstrip("BKMGTibytes ")
+    try:
+        mib = float(number.replace(",", "").rstrip(".")) * _MIB_PER[found[1][len(number) :].strip()]
+    except (ValueError, KeyError):
+        return None
+    return Mib(math.ceil(mib)) if mib < _ABSURD_MIB else None
 
 
 def _stdin(lines: list[str], text: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Claim, ExitRecord, Gpu, Grant, Job, JobId, Terms
+from .model import Claim, ExitRecord, Gpu, Grant, Job, JobId, Request, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,25 @@ class MainEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """What becomes of an attempt that ran out of GPU memory.
+
+    request  what the next attempt asks for; None = there is none.
+    words    what is added to its message.
+    """
+
+    request: Request | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
+    """``remedy`` is worked out by ``oom`` where the reason is ``cuda_oom``."""
+
     job_id: JobId
     attempt: int
     exit: ExitRecord
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,15 @@ class GpuLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Overrun:
+    """An attempt is to be ended since it uses more than it was promised; ``what`` says how much where."""
+
+    job_id: JobId
+    attempt: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """A user wants the job ended. ``grace_s`` None = the job's own."""
 
@@ -131,6 +155,7 @@ Event = (
     | Voided
     | Vanished
     | GpuLost
+    | Overrun
     | CancelRequested
     | Amended
 )

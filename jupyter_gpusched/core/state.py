@@ -26,6 +26,7 @@ from .messages import (
     Instruction,
     LaunchFailed,
     MainEnded,
+    Overrun,
     Placed,
     Sampled,
     Started,
@@ -34,6 +35,8 @@ from .messages import (
     Voided,
 )
 from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Priority, Request, Settings
+from .oom import remedy
+from .overuse import newly_told, reserved, watch
 from .release import measure, released
 
 BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
@@ -49,6 +52,7 @@ _KINDS: Mapping[type[Event], str] = {
     Voided: "voided",
     Vanished: "vanished",
     GpuLost: "gpu_lost",
+    Overrun: "overrun_ended",
     CancelRequested: "cancel_requested",
     Amended: "amended",
 }
@@ -162,6 +166,9 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         raise NotLive(event.job_id, event)
     if isinstance(event, Claimed) and event.claim is not None and state.claimant not in {None, job.id}:
         raise IllegalTransition(job, event)
+    if isinstance(event, Exited) and event.exit.reason == "cuda_oom":
+        busy = {one: state.jobs[one] for one in state.busy}
+        event = replace(event, remedy=remedy(job, event.exit, busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
@@ -202,12 +209,24 @@ def _measurements(state: State) -> tuple[list[Job], list[_Found]]:
     changed: list[Job] = []
     notable: list[_Found] = []
     for job in _busy_jobs(state):
-        measured = measure(job, state.gpus)
+        measured = watch(measure(job, state.gpus), state.gpus, state.settings)
+        found: list[tuple[str, dict[str, object]]] = []
+        if (told := newly_told(measured, state.settings)) is not None:
+            found.append(("overuse", _overuse_detail(told, state.settings)))
+            measured = reserved(told, state.gpus, state.settings) if state.settings.overuse == "reserve" else told
+        if _bucket(measured.peak_vram_mib) > _bucket(job.peak_vram_mib):
+            found.append(("measured", {"peak_vram_mib": measured.peak_vram_mib}))
         if measured != job:
             changed.append(measured)
-        if _bucket(measured.peak_vram_mib) > _bucket(job.peak_vram_mib):
-            notable.append((measured, "measured", {"peak_vram_mib": measured.peak_vram_mib}))
+        notable += [(measured, kind, detail) for kind, detail in found]
     return changed, notable
+
+
+def _overuse_detail(job: Job, settings: Settings) -> dict[str, object]:
+    over = job.overuse
+    assert over is not None
+    figures = {"gpu": over.gpu, "used_mib": over.used, "promised_mib": over.promised}
+    return {"attempt": job.attempt, **figures, "policy": settings.overuse}
 
 
 def _bucket(peak: int | None) -> int:
@@ -218,7 +237,7 @@ def _bucket(peak: int | None) -> int:
 def _releases(state: State, now: float) -> list[_Found]:
     found: list[_Found] = []
     for job in _busy_jobs(state):
-        gone = [grant for grant in job.grants if released(grant, state.gpus.get(grant.gpu), state.settings, now)]
+        gone = [grant for grant in job.grants if released(job, grant, state.gpus.get(grant.gpu), state.settings, now)]
         if gone:
             kept = tuple(grant for grant in job.grants if grant not in gone)
             found.append((replace(job, grants=kept), "released", {"gpus": [grant.gpu for grant in gone]}))
@@ -244,7 +263,7 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"gpus": [grant.gpu for grant in grants]}
         case Claimed(_, claim):
             return {"gpus": None if claim is None else list(claim.gpus)}
-        case Exited(_, attempt, record):
+        case Exited(_, attempt, record, _):
             told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
             if record.survivors:
                 told["survivors"] = list(record.survivors)
@@ -253,7 +272,7 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"attempt": attempt, "reason": reason}
         case CancelRequested(_, by, _) | Amended(_, by, _):
             return {"by": by}
-        case GpuLost(_, attempt, what):
+        case GpuLost(_, attempt, what) | Overrun(_, attempt, what):
             return {"attempt": attempt, "what": what}
         case _:
             return {"attempt": event.attempt}

@@ -59,9 +59,14 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who uses a card now. A job of ours whose use cannot be told is not in ``by_job``."""
+    """Who uses a card now. A job of ours whose use cannot be told is not in ``by_job``.
+
+    by_job      by the latest attempt of each job on this card.
+    by_earlier  by attempts of those jobs that ended before it and may not have let go of everything.
+    """
 
     by_job: dict[JobId, Mib]
+    by_earlier: dict[JobId, Mib]
     foreign: tuple[Foreign, ...]
     past: Past
 
@@ -88,8 +93,10 @@ def attribute(
     unlisted = _unlisted(processes, used)
     uses = {key: _use(mine, blind=blind) for key, mine in living.items()}
     uses |= _lingering(listed, unlisted, [_key(active) for active in grants if not active.alive], past)
+    latest = dict(sorted(uses.keys()))  # of two attempts of a job the later one stays
     return Shares(
-        by_job=_by_job(uses),
+        by_job=_by_job({key: use for key, use in uses.items() if latest[key[0]] == key[1]}),
+        by_earlier=_by_job({key: use for key, use in uses.items() if latest[key[0]] != key[1]}),
         foreign=_foreign(listed, grants, past),
         past=Past(_traces(living, grants, past), _lowest(past, unlisted, grants), matched),
     )

@@ -346,6 +346,7 @@ class NvmlGpus:
             health_cause=health.cause,
             health_since=health.since,
             used_by_job=shares.by_job,
+            used_by_earlier=shares.by_earlier,
             foreign=shares.foreign,
         )
 

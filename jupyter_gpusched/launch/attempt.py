@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from jupyter_gpusched.runner.records import durable_replace, leave_stop_file, make_folder, read_stop_file, take_claim
+from jupyter_gpusched.runner.records import (
+    durable_replace,
+    leave_stop_file,
+    make_folder,
+    read_stop_file,
+    take_claim,
+    to_json,
+)
 from jupyter_gpusched.runner.tree import boot_id
 
 from .door import attempt_folder
@@ -24,6 +32,8 @@ from .values import integer, seconds, text
 
 Record = dict[str, Any]
 Output = dict[str, Any]
+
+CURVE, TIMELINE = "memory.json", "timeline.json"
 
 LARGEST_RECORD = 1 << 20
 PAGE_BYTES = 256 * 1024
@@ -243,6 +253,41 @@ def _whole_characters(raw: bytes) -> int:
 
 def _stream(text: str) -> Output:
     return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+# What the host leaves with a job of its use of memory
+
+
+def keep_memory_curve(folder: Path, points: Sequence[tuple[float, int]]) -> None:
+    """Put a job's use over its life into its folder. Raises ``OSError``, also where the folder is gone."""
+    durable_replace(str(folder), CURVE, to_json([[round(at, 3), used] for at, used in points]).encode())
+
+
+def memory_curve(folder: Path) -> list[tuple[float, int]]:
+    """What was kept, without what makes no sense: the folder is the user's. Empty where nothing was kept."""
+    rows = _listed(folder, CURVE)
+    points = [{"at": row[0], "used": row[1]} for row in rows if isinstance(row, list) and len(row) == 2]
+    known = ((seconds(point, "at"), integer(point, "used", least=0)) for point in points)
+    return [(at, used) for at, used in known if at is not None and used is not None]
+
+
+def keep_timeline(folder: Path, attempt: int, rows: Sequence[Record]) -> None:
+    """Leave with an attempt who held what before it ran out of memory. Raises ``OSError``."""
+    durable_replace(str(attempt_folder(folder, attempt)), TIMELINE, to_json(list(rows)).encode())
+
+
+def timeline(folder: Path, attempt: int) -> list[Record]:
+    """What was left with the attempt; empty where nothing was."""
+    return [row for row in _listed(attempt_folder(folder, attempt), TIMELINE) if isinstance(row, dict)]
+
+
+def _listed(place: Path, name: str) -> list[Any]:
+    try:
+        with _opened_in(place, name) as descriptor:
+            found = json.loads(os.read(descriptor, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
 
 
 # The door

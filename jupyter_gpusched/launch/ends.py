@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpusched.core.diagnose import diagnose
+from jupyter_gpusched.core.diagnose import diagnose, shortage
 from jupyter_gpusched.core.model import ExitRecord, Kind
 from jupyter_gpusched.core.quantities import Mib, show_mib
 
@@ -41,6 +41,7 @@ def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> 
         peak_rss_mib=None if peak is None else Mib(peak),
         stragglers=integer(raw, "stragglers", least=0) or 0,
         survivors=_names(survivors) if isinstance(survivors, list) else (),
+        shortage=shortage(tail.decode(errors="replace")) if reason == "cuda_oom" else None,
     )
 
 

@@ -148,6 +148,18 @@ class SqliteStore:
             for seq, at, kind, detail, state in self._rows(SQL["events_after"], (after, limit))
         ]
 
+    def events_of(self, job_id: JobId, *, after: int, limit: int) -> list[Recorded]:
+        """What happened to one job after a sequence number, oldest first."""
+        return [
+            Recorded(seq, _jobs.decode(state), kind, at, _details.decode(detail))
+            for seq, at, kind, detail, state in self._rows(SQL["events_of_job"], (job_id, after, limit))
+        ]
+
+    def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
+        """Ended runs of an owner's that ran the same ``code``, or else had this name; newest first."""
+        query, value = ("runs_of_name", name) if code is None else ("runs_of_code", code)
+        return [_jobs.decode(state) for (state,) in self._rows(SQL[query], (owner, value, limit))]
+
     def last_seq(self) -> int:
         """The sequence number of the latest event; 0 before the first."""
         with self._read() as reader:
@@ -217,7 +229,8 @@ def _encode(value: object) -> str:
 
 
 def _job_row(job: Job, state: str) -> tuple[object, ...]:
-    return (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, job.idempotency_key, state)
+    key = job.idempotency_key
+    return (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, key, state, job.code)
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:

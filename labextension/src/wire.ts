@@ -114,6 +114,8 @@ export interface JobView {
   signal: number | null;
   used_vram_mib: number | null;
   peak_vram_mib: number | null;
+  overuse_mib: number | null;
+  cap: string | null;
   peak_rss_mib: number | null;
   progress: Record<string, unknown> | null;
   advice: string | null;

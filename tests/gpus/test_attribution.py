@@ -100,3 +100,12 @@ def test_what_is_not_followed_any_more_is_forgotten():
     before = shares([proc(10, 500)], 500, use(CARD, pids={10}))
     assert before.past.traces
     assert not shares([], 0, past=before.past).past.traces
+
+
+def test_an_earlier_attempt_that_has_not_let_go_is_told_apart_from_the_one_that_runs():
+    first = shares([proc(10, 6000)], 6000, use(CARD, pids={10}), past=shares([], 0).past)
+    both = [use(CARD, alive=False), use(CARD, pids={11}, attempt=2)]
+    seen = shares([proc(10, 6000, here=False), proc(11, 500)], 6500, *both, past=first.past)
+    assert (seen.by_job, seen.by_earlier) == ({"aaaaaaaa": 500}, {"aaaaaaaa": 6000})
+    after = shares([proc(11, 700)], 700, *both, past=seen.past)
+    assert (after.by_job, after.by_earlier) == ({"aaaaaaaa": 700}, {"aaaaaaaa": 0})
