@@ -187,6 +187,7 @@ class Job:
     grace_s: float = 30.0
     retries: int = 0
     not_before: float | None = None  # a retry backs off until then
+    place_at: float | None = None  # its place in the queue is that of a job submitted then, by its owner's order
     attempts: tuple[Attempt, ...] = ()
     grants: tuple[Grant, ...] = ()  # of the live attempt, and releasing ones of ended attempts
     claim: Claim | None = None
