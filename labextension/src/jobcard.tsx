@@ -10,7 +10,7 @@ import { Simulated } from './bars';
 import { CancelButton } from './cancel';
 import { useNow, useStore } from './hooks';
 import { LogTail } from './log';
-import { Phase } from './queue';
+import { Phase } from './phase';
 import { store } from './store';
 import { Piece } from './terminal';
 import { JobView } from './wire';
@@ -143,7 +143,7 @@ function factsOf(view: JobView, now: number | null): string {
   return facts.filter(Boolean).join(' · ');
 }
 
-function Text({ view }: { view: JobView }): JSX.Element | null {
+export function Text({ view }: { view: JobView }): JSX.Element | null {
   const box = React.useRef<HTMLDivElement>(null);
   const tail = useLog(view, box);
   const atEnd = React.useRef(true);
