@@ -31,7 +31,7 @@ export function addCommands(app: JupyterFrontEnd, { panel, details, files }: Doo
   });
   commands.addCommand(CommandIds.details, {
     label: trans.__('Show GPU Job'),
-    execute: args => details(String(args['id']))
+    execute: args => (typeof args['id'] === 'string' ? details(args['id']) : undefined)
   });
   commands.addCommand(CommandIds.submitFile, {
     label: trans.__('Submit as GPU Job…'),

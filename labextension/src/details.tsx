@@ -20,7 +20,7 @@ import { expected, isFinal, lasted, mib, moment, phaseName, seconds, sentence, w
 
 export class Details extends MainAreaWidget<Contents> {
   constructor(readonly jobId: string) {
-    super({ content: new Contents(jobId) });
+    super({ content: new Contents(jobId, name => (this.title.label = name)) });
     this.id = `jupyter-gpusched-job-${jobId}`;
     this.title.icon = gpuIcon;
     this.title.label = trans.__('Job %1', jobId);
@@ -33,7 +33,10 @@ export class Details extends MainAreaWidget<Contents> {
 class Contents extends LiveWidget {
   private readonly _files: JobFiles;
 
-  constructor(id: string) {
+  constructor(
+    id: string,
+    private readonly _call: (name: string) => void
+  ) {
     super();
     this._files = new JobFiles(id);
     this.addClass('gpusched-details');
@@ -41,18 +44,25 @@ class Contents extends LiveWidget {
   }
 
   protected render(): JSX.Element {
-    return <Job files={this._files} active={this.isVisible} />;
+    return <Job files={this._files} active={this.isVisible} call={this._call} />;
   }
 }
 
 type Page = 'overview' | 'source' | 'output' | 'events' | 'memory';
 
-function Job({ files, active }: { files: JobFiles; active: boolean }): JSX.Element {
+function Job(props: { files: JobFiles; active: boolean; call: (name: string) => void }): JSX.Element {
+  const { files, active, call } = props;
   const { id } = files;
   const state = useStore(active);
   React.useEffect(() => store.want(id), [id]);
   const [page, setPage] = React.useState<Page>('overview');
   const view = state.jobs.get(id);
+  const name = view?.name;
+  React.useEffect(() => {
+    if (name) {
+      call(name);
+    }
+  }, [name, call]);
   if (!view) {
     return (
       <p className="gpusched-none" role="status">
@@ -396,5 +406,8 @@ function Missing({ trouble }: { trouble: string | null }): JSX.Element {
 }
 
 function textOf(value: unknown): string {
-  return value === null || value === undefined ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+  if (value === null || value === undefined) {
+    return '';
+  }
+  return typeof value === 'string' ? value : JSON.stringify(value);
 }

@@ -13,7 +13,7 @@ import { LogTail } from './log';
 import { Phase } from './phase';
 import { store } from './store';
 import { Piece } from './terminal';
-import { JobView } from './wire';
+import { GpuRef, JobView } from './wire';
 import { isFinal, lasted, mib, sentence, wants } from './words';
 
 export const MIME = 'application/vnd.gpusched.job+json';
@@ -63,7 +63,7 @@ function isSavedView(data: unknown, id: string): data is JobView {
     isTextOrNull(view.message) &&
     isTextOrNull(view.reason) &&
     Array.isArray(view.gpus) &&
-    view.gpus.every(gpu => typeof gpu?.index === 'number' && typeof gpu?.name === 'string') &&
+    view.gpus.every((gpu: Partial<GpuRef> | null) => typeof gpu?.index === 'number' && typeof gpu.name === 'string') &&
     Array.isArray(view.attempts)
   );
 }
@@ -225,6 +225,6 @@ function useLog(view: JobView, box: React.RefObject<HTMLElement>): LogTail {
       gone = true;
       window.clearTimeout(timer);
     };
-  }, [view.id, over, view.attempts.length]);
+  }, [view.id, over, view.attempts.length, box]);
   return tail.current;
 }

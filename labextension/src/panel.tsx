@@ -1,7 +1,8 @@
 // The sidebar panel: alerts on top, the cards, and the queue; asks for nothing while it is hidden.
 
 import { SidePanel } from '@jupyterlab/ui-components';
-import { AccordionPanel } from '@lumino/widgets';
+import { MessageLoop } from '@lumino/messaging';
+import { AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 
 import { Alerts } from './alerts';
@@ -27,8 +28,24 @@ export class Panel extends SidePanel {
     this.header.addWidget(new Part('', active => <AlertPart active={active} open={open} />));
     this.addWidget(new Part(trans.__('GPUs'), active => <GpuPart active={active} open={open} />));
     this.addWidget(new Part(trans.__('Jobs'), active => <JobPart active={active} open={open} />));
-    (this.content as AccordionPanel).setRelativeSizes([2, 3]);
+    if (this.content instanceof AccordionPanel) {
+      this.content.setRelativeSizes([2, 3]);
+    }
+    this._followHeader();
   }
+
+  dispose(): void {
+    this._observer?.disconnect();
+    super.dispose();
+  }
+
+  /** Alerts come and go above the sections, which have to be told that their room has changed. */
+  private _followHeader(): void {
+    this._observer = new ResizeObserver(() => MessageLoop.postMessage(this.content, Widget.ResizeMessage.UnknownSize));
+    this._observer.observe(this.header.node);
+  }
+
+  private _observer?: ResizeObserver;
 }
 
 class Part extends LiveWidget {

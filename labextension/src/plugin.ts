@@ -75,8 +75,8 @@ function activate(
   }
   settings.load(ID).then(
     loaded => {
-      take(loaded.composite as Record<string, unknown>);
-      loaded.changed.connect(() => take(loaded.composite as Record<string, unknown>));
+      take(loaded.composite);
+      loaded.changed.connect(() => take(loaded.composite));
     },
     (error: unknown) => {
       console.debug('jupyter-gpusched: without settings', error);

@@ -11,7 +11,7 @@ import { Filter, Group, Row, rowsOf, topsOf, visible } from './rows';
 import { useSelection } from './selection';
 import { trans } from './translation';
 import { JobView } from './wire';
-import { expected, isFinal, lasted, moment, sentence, wants, where } from './words';
+import { expected, isFinal, lasted, mib, moment, sentence, wants, where } from './words';
 
 export { Phase } from './phase';
 
@@ -333,10 +333,11 @@ function sameEntry(before: EntryProps, after: EntryProps): boolean {
 
 function Facts({ view, now }: { view: JobView; now: number }): JSX.Element {
   const ended = view.ended_at === null ? '' : moment(view.ended_at, now);
-  const facts = [where(view), wants(view), lasted(view, now), expected(view, now), ended].filter(Boolean).join(' · ');
+  const asks = where(view) && view.vram_mib !== null ? mib(view.vram_mib) : wants(view);
+  const facts = [where(view), asks, lasted(view, now), expected(view, now), ended].filter(Boolean).join(' · ');
   return (
-    <div className="gpusched-facts" title={`${view.id} · ${facts}`}>
-      <code>{view.id}</code> · {facts}
+    <div className="gpusched-facts" title={`${facts} · ${view.id}`}>
+      {facts} · <code>{view.id}</code>
     </div>
   );
 }
