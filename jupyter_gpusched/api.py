@@ -24,10 +24,12 @@ from .launch import attempt as files
 from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .places import API
+from .submission import read_order
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
+_ORDER = frozenset(wire.JobOrder.__struct_fields__)
 
 
 class HealthHandler(Handler):
@@ -131,7 +133,11 @@ class JobHandler(OfJob):
 
     async def patch(self, job_id: str) -> None:
         await self.find(job_id)
-        await self.desk.admission.amend(job_id, await self.body(), owner=self.caller.user)
+        body = await self.body()
+        if isinstance(body, dict) and _ORDER & body.keys():
+            await self.desk.admission.reorder(job_id, read_order(body), owner=self.caller.user)
+        else:
+            await self.desk.admission.amend(job_id, body, owner=self.caller.user)
         self.answer(self.views().job(await self.find(job_id)))
 
     async def delete(self, job_id: str) -> None:

@@ -137,6 +137,11 @@ class Client:
         """Change a job that is still queued; None stands for a field's default."""
         return self._send("PATCH", _job(job_id), changes)
 
+    def reorder(self, job_id: str, *, before: str | None = None, after: str | None = None) -> View:
+        """Put a waiting job right before or right after another of yours; jobs of others keep their places."""
+        where = {"before": before} if before is not None else {"after": after}
+        return self._send("PATCH", _job(job_id), where)
+
     def delete(self, job_id: str) -> None:
         """Delete the record and the files of a job that has ended."""
         target = _target(_job(job_id), {})

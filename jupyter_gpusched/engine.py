@@ -28,6 +28,7 @@ from .core.messages import (
     Instruction,
     Launch,
     LaunchFailed,
+    Reordered,
     Sampled,
     SampleNow,
     StopAttempt,
@@ -179,6 +180,13 @@ class Engine:
     async def amend(self, job_id: JobId, terms: Terms, *, by: str) -> None:
         """Change a waiting job; returns when it is on disk. Raises ``IllegalTransition`` once it waits no more."""
         await self._wish(Amended(job_id, by, terms))
+
+    async def reorder(self, job_id: JobId, anchor: JobId, *, before: bool, by: str) -> None:
+        """Put a waiting job right before or after another of its owner; returns when it is on disk.
+
+        Raises ``IllegalTransition`` once one of them waits no more.
+        """
+        await self._wish(Reordered(job_id, by, anchor, before))
 
     async def forget(self, job: Job) -> None:
         """Delete the record of a job that the scheduler has nothing to do with any more; its files are not ours."""

@@ -23,8 +23,8 @@ _REF = "#/components/schemas/{name}"
 FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.OutputsFrame)
 _TYPES = (
     wire.Health, wire.GpuList, wire.JobList, wire.JobView, wire.JobSpec, wire.Batch, wire.Created, wire.CreatedBatch,
-    wire.CancelRequest, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline, wire.JobEvents,
-    *FRAMES,
+    wire.CancelRequest, wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
+    wire.JobEvents, *FRAMES,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -99,6 +99,7 @@ def _ref(kind: type) -> Schema:
 
 _CHANGES: Schema = {"$ref": _REF.format(name="JobChanges")}
 _TERMS: Schema = {"$ref": _REF.format(name="JobTerms")}
+_TERMS_OR_ORDER: Schema = {"anyOf": [_TERMS, _ref(wire.JobOrder)]}
 _SUBMISSION: Schema = {"anyOf": [_ref(wire.JobSpec), _ref(wire.Batch)]}
 
 OPERATIONS = (
@@ -111,8 +112,9 @@ OPERATIONS = (
               (wire.Created, wire.CreatedBatch), body=_SUBMISSION, refuses=(409, 413, 422)),
     Operation("get", "jobs/{id}", "One job; with `wait=final` once it has ended.", 200, wire.JobView, query=_OF_WAIT,
               refuses=(404, 422)),
-    Operation("patch", "jobs/{id}", "Change a job that is still queued. `null` stands for the default.", 200,
-              wire.JobView, body=_TERMS, refuses=(404, 409, 413, 422)),
+    Operation("patch", "jobs/{id}", "Change a job that is still queued (`null` stands for the default), or its place: "
+              "right before or after another of yours.", 200, wire.JobView, body=_TERMS_OR_ORDER,
+              refuses=(404, 409, 413, 422)),
     Operation("delete", "jobs/{id}", "Delete the record and the files of a job that has ended.", 204, None,
               refuses=(404, 409)),
     Operation("post", "jobs/{id}/cancel", "End a job; answers at once. Harmless when it has ended.", 200, wire.JobView,

@@ -241,6 +241,13 @@ class CancelRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, om
     grace: str | None = None
 
 
+class JobOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a waiting job of yours is to stand: right before or right after another one, given by its id."""
+
+    before: str | None = None
+    after: str | None = None
+
+
 class Outputs(msgspec.Struct, kw_only=True):
     """Outputs of an attempt as nbformat has them; ``next`` is the ``after`` to ask with next."""
 

@@ -143,6 +143,16 @@ class Amended:
     terms: Terms
 
 
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """The owner of two waiting jobs wants one right before, or right after, the other."""
+
+    job_id: JobId
+    by: str
+    anchor: JobId
+    before: bool
+
+
 Event = (
     Submitted
     | Sampled
@@ -158,6 +168,7 @@ Event = (
     | Overrun
     | CancelRequested
     | Amended
+    | Reordered
 )
 
 

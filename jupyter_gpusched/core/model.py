@@ -247,6 +247,7 @@ class Job:
     code: str | None = None
     learned: str | None = None
     not_before: float | None = None  # a retry backs off until then
+    place_at: float | None = None  # its place in the queue is that of a job submitted then, by its owner's order
     attempts: tuple[Attempt, ...] = ()
     grants: tuple[Grant, ...] = ()  # of the live attempt, and releasing ones of ended attempts
     claim: Claim | None = None

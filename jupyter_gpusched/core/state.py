@@ -28,6 +28,7 @@ from .messages import (
     MainEnded,
     Overrun,
     Placed,
+    Reordered,
     Sampled,
     Started,
     Submitted,
@@ -36,6 +37,7 @@ from .messages import (
 )
 from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Priority, Request, Settings
 from .oom import remedy
+from .order import dealt
 from .overuse import newly_told, reserved, watch
 from .release import measure, released
 
@@ -59,7 +61,7 @@ _KINDS: Mapping[type[Event], str] = {
 
 
 class Rank(NamedTuple):
-    """A job's place in the queue; smaller is earlier. Time does not change it, only a change of priority."""
+    """A job's place in the queue; smaller is earlier. Time does not change it, only its owner does."""
 
     key: float
     job_id: JobId
@@ -123,6 +125,8 @@ def apply(state: State, event: Event, now: float) -> Step:
             return _submitted(state, event, now)
         case Sampled():
             return _sampled(state, event, now)
+        case Reordered():
+            return _reordered(state, event, now)
         case _:
             return _moved(state, event, now)
 
@@ -133,7 +137,7 @@ def release_overdue(state: State, now: float) -> Step:
 
 
 def rank(job: Job) -> Rank:
-    return Rank(job.submitted_at - BONUS_S[job.priority], job.id)
+    return Rank((job.submitted_at if job.place_at is None else job.place_at) - BONUS_S[job.priority], job.id)
 
 
 def class_of(job: Job) -> RequestClass:
@@ -174,6 +178,24 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         return Step(state, (), tuple(instructions))
     change = Change(moved, _KINDS[type(event)], now, _detail(event))
     return Step(_with_jobs(state, (moved,)), (change,), tuple(instructions))
+
+
+def _reordered(state: State, event: Reordered, now: float) -> Step:
+    moved = state.jobs.get(event.job_id)
+    anchor = state.jobs.get(event.anchor)
+    if moved is None or anchor is None:
+        raise NotLive(event.job_id if moved is None else event.anchor, event)
+    for job in (moved, anchor):
+        if job.phase is not Phase.QUEUED or job.owner != moved.owner or moved.id == anchor.id:
+            raise IllegalTransition(job, event)
+    own = [(place.key, place.job_id) for place in queued(state) if state.jobs[place.job_id].owner == moved.owner]
+    changed = [
+        replace(job, place_at=key + BONUS_S[job.priority])
+        for job_id, key in dealt(own, moved.id, anchor.id, before=event.before).items()
+        if rank(job := state.jobs[job_id]).key != key
+    ]
+    changes = tuple(Change(job, "reordered", now, {"by": event.by, "moved": moved.id}) for job in changed)
+    return Step(_with_jobs(state, changed), changes)
 
 
 def _sampled(state: State, event: Sampled, now: float) -> Step:

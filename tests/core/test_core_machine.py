@@ -17,6 +17,7 @@ from jupyter_gpusched.core.messages import (
     Launch,
     LaunchFailed,
     MainEnded,
+    Reordered,
     Sampled,
     Started,
     StopAttempt,
@@ -109,6 +110,10 @@ class Core(RuleBasedStateMachine):
     def amend(self, job_id, vram, priority):
         terms = Terms("other", Request(vram=vram), priority, None, 1.0, 0, ())
         self.tell(job_id, lambda _number: Amended(job_id, "ann", terms))
+
+    @rule(job_id=jobs, anchor=jobs, before=st.booleans())
+    def reorder(self, job_id, anchor, before):
+        self.tell(job_id, lambda _number: Reordered(job_id, "ann", anchor, before))
 
     @precondition(lambda self: self.journal)
     @rule()
