@@ -29,7 +29,8 @@ for step in range(400):
 
 def _fixtures() -> Any:
     spec = importlib.util.spec_from_file_location("browser_conftest", HERE / "conftest.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
