@@ -67,14 +67,18 @@ class Pair:
             )  # fmt: skip
 
     def kill_the_host(self) -> None:
-        """Kill whoever hosts, and put a new candidate in its place."""
+        """Kill whoever hosts."""
         record = read_host_record(self.state)
         for number, process in enumerate(self.processes):
             if record is not None and process.pid == record.pid and host_alive(record):
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                self.processes[number] = self._start()
-                self.kills += 1
+                self.kill(number)
+
+    def kill(self, number: int) -> None:
+        """Kill a candidate, which may be hosting, waiting or just taking over, and put a new one in its place."""
+        self.processes[number].kill()
+        self.processes[number].wait()
+        self.processes[number] = self._start()
+        self.kills += 1
 
     def end(self) -> None:
         for process in self.processes:
@@ -147,7 +151,10 @@ class Round:
     # --- what goes wrong -------------------------------------------------------------------
 
     def kill_something(self) -> None:
-        self.dice.choice([self.pair.kill_the_host, self.kill_a_supervisor, self.kill_a_job])()
+        self.dice.choice([self.pair.kill_the_host, self.kill_a_candidate, self.kill_a_supervisor, self.kill_a_job])()
+
+    def kill_a_candidate(self) -> None:
+        self.pair.kill(self.dice.randrange(2))
 
     def kill_a_supervisor(self) -> None:
         job_id, place = self.an_attempt()
@@ -340,6 +347,8 @@ def main() -> int:
             print(f"seed {seed}: {line}  (kept: {folder})", flush=True)
         if not wrong:
             shutil.rmtree(folder, ignore_errors=True)
+        if (seed - chosen.first_seed) % 20 == 19:
+            print(f"up to seed {seed}: {bad} with a fault, {time.monotonic() - started:.0f} s", flush=True)
     print(f"{chosen.rounds} rounds, {bad} with a fault, {time.monotonic() - started:.0f} s")
     return 1 if bad else 0
 
