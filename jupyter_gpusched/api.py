@@ -51,6 +51,8 @@ class HealthHandler(Handler):
                 epoch=record.epoch,
                 socket=record.socket,
                 gpu_cause=desk.engine.gpus.cause,
+                ending=desk.means.ending,
+                notices=desk.means.notices,
             )
         )
 

@@ -32,6 +32,7 @@ from .engine import Engine
 from .gpus import open_provider
 from .growth import Growth
 from .launch.local import LocalLauncher
+from .launch.means import probe
 from .places import (
     API,
     HostRecord,
@@ -157,6 +158,7 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
+        means = await anyio.to_thread.run_sync(probe, jobs_folder)
         store = await anyio.to_thread.run_sync(SqliteStore, self.state / "gpusched.sqlite")
         instance = secrets.token_hex(8)
         try:
@@ -167,14 +169,14 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes()),
+                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
                 sample_interval_s=self.config.sample_interval_s,
             )
             record = self._record(epoch, instance)
-            self.desk = Desk(engine, Admission(engine, provider), record, self.state, Growth(engine.folder))
+            self.desk = Desk(engine, Admission(engine, provider), record, self.state, Growth(engine.folder), means)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
