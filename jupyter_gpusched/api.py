@@ -54,6 +54,8 @@ class HealthHandler(Handler):
                 epoch=record.epoch,
                 socket=record.socket,
                 gpu_cause=desk.engine.gpus.cause,
+                ending=desk.means.ending,
+                notices=desk.means.notices,
             )
         )
 

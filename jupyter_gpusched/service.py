@@ -33,6 +33,7 @@ from .gpus import open_provider
 from .growth import Growth
 from .history import History
 from .launch.local import LocalLauncher
+from .launch.means import probe
 from .places import (
     API,
     HostRecord,
@@ -186,6 +187,7 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
+        means = await anyio.to_thread.run_sync(probe, jobs_folder)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
@@ -196,7 +198,7 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes()),
+                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
@@ -206,7 +208,7 @@ class Host:
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
             admission, growth = Admission(engine, provider), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history)
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()

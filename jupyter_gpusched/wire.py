@@ -180,7 +180,11 @@ class GpuView(msgspec.Struct, kw_only=True):
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """``GET health``. ``gpu_cause`` says in one sentence why there is no card."""
+    """``GET health``. ``gpu_cause`` says in one sentence why there is no card.
+
+    ``ending`` is how the processes of a job are found when they are ended; ``notices`` are what a
+    person should know of this machine though nothing is broken.
+    """
 
     status: str  # ok | degraded
     version: str
@@ -196,6 +200,8 @@ class Health(msgspec.Struct, kw_only=True):
     epoch: int
     socket: str
     gpu_cause: str | None
+    ending: str
+    notices: list[str]
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 import signal as signals
+from collections.abc import Mapping
+from typing import Any
 
 from .model import Kind, Shortage
 from .quantities import Mib
@@ -90,6 +92,25 @@ def _by_signal(signal: int, lines: list[str], text: str) -> tuple[str, str]:
             "(ask for it with --mem, or use less), or somebody killed it"
         )
     return f"signal_{signal}", f"ended by signal {signal} ({_signal_name(signal)})"
+
+
+def host_oom(kills: Mapping[Any, Any]) -> tuple[str, str] | None:
+    """Reason and message of a job ended by signal 9, when the kernel counted ends for lack of host memory meanwhile.
+
+    kills  how far each of its counters rose: of a memory cgroup (of our server and its jobs), and of the machine.
+    """
+    rose = {str(path) for path, count in kills.items() if isinstance(count, int) and count > 0}
+    if rose - {"/proc/vmstat"}:
+        return "host_oom", (
+            "the kernel ended it: the memory limit of the group in which jobs run was reached; "
+            "use less host memory, or ask for what it needs with --mem"
+        )
+    if rose:
+        return "signal_9", (
+            "killed by signal 9 (SIGKILL), and the kernel ended processes for lack of host memory while it ran: "
+            "most likely this one (ask for it with --mem, or use less)"
+        )
+    return None
 
 
 def _signal_name(signal: int) -> str:

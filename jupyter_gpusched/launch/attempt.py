@@ -91,14 +91,14 @@ def read_exit(folder: Path, attempt: int) -> Record | None:
 def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
     """Say why the attempt is being ended, for the supervisor and the job.
 
-    The first reason stands; asked again for the same, a shorter grace takes the place of the longer.
+    The first reason stands, whoever gave it; a shorter grace takes the place of a longer one.
     """
     place, content = str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n"
     leave_stop_file(place, content)
     with suppress(ValueError):
         first_reason, first_grace_s = read_stop_file(place, grace_s)
-        if first_reason == reason and first_grace_s > grace_s:
-            durable_replace(place, "stop", content.encode())
+        if first_grace_s > grace_s:
+            durable_replace(place, "stop", f"{first_reason}\ngrace {grace_s}\n".encode())
 
 
 def _record(folder: Path, attempt: int, name: str) -> Record | None:

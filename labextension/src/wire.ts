@@ -69,6 +69,8 @@ export interface Health {
   epoch: number;
   socket: string;
   gpu_cause: string | null;
+  ending: string;
+  notices: string[];
 }
 
 export interface HealthOfGpu {

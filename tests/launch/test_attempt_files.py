@@ -63,8 +63,14 @@ def test_a_void_claim_says_who_and_why(tmp_path):
 
 def test_the_first_reason_for_a_stop_stands(tmp_path, place):
     files.write_stop(tmp_path, 1, "timeout", 30.0)
-    files.write_stop(tmp_path, 1, "cancelled", 0.0)
+    files.write_stop(tmp_path, 1, "cancelled", 60.0)
     assert (place / "stop").read_text() == "timeout\ngrace 30.0\n"
+
+
+def test_another_reason_can_shorten_the_grace_of_the_first(tmp_path, place):
+    files.write_stop(tmp_path, 1, "timeout", 30.0)
+    files.write_stop(tmp_path, 1, "cancelled", 0.0)
+    assert (place / "stop").read_text() == "timeout\ngrace 0.0\n"
 
 
 @pytest.mark.parametrize("trick", ["link", "folder", "fifo", "linked attempt", "nothing"])
