@@ -26,6 +26,7 @@ PLAIN = Means()
 _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
 RUNNER = str(_RUNNER / "cell.py")
+STARTUP = str(_RUNNER / "startup")
 _RUN_BY_US = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 
@@ -51,6 +52,7 @@ def supervisor_order(
         passed_on=passed_on,
         marker=marker,
         python=work.python or (None if work.kind is Kind.COMMAND else sys.executable),
+        hook=STARTUP,
     )
     return marshal.dumps(
         {
