@@ -21,6 +21,7 @@ from .engine import Engine
 from .events import EventsHandler
 from .launch import attempt as files
 from .openapi import document
+from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
 from .places import API
 from .wire import PREFIX
 
@@ -34,6 +35,7 @@ class HealthHandler(Handler):
     def get(self) -> None:
         desk, record = self.desk, self.desk.record
         causes = _causes(desk.engine)
+        live = [job for job in desk.engine.state.jobs.values() if job.owner == self.caller.user]
         self.answer(
             wire.Health(
                 status="degraded" if causes else "ok",
@@ -50,6 +52,8 @@ class HealthHandler(Handler):
                 epoch=record.epoch,
                 socket=record.socket,
                 gpu_cause=desk.engine.gpus.cause,
+                drained=drained(desk.engine.state.operations.drain),
+                live_jobs=sum(not job.phase.final for job in live),
             )
         )
 
@@ -272,6 +276,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/outputs", OutputsHandler),
     (f"jobs/{_ID}/result/{_ID}", ResultHandler),
     (f"jobs/{_ID}/spec", SpecHandler),
+    ("alerts", AlertsHandler),
+    ("admin/quarantine", QuarantineHandler),
+    ("admin/drain", DrainHandler),
+    ("admin/resume", ResumeHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]
@@ -280,7 +288,9 @@ PATHS: list[tuple[str, type[Handler]]] = [
 def _causes(engine: Engine) -> list[str]:
     """What is wrong, one sentence each; a card that fails with all others is not named again."""
     fault = engine.gpus.fault
-    told = [cause for cause in (engine.store_cause, fault) if cause]
+    drain = engine.state.operations.drain
+    stopped = None if drain is None else f"{drain.by} has drained this machine: {drain.cause}."
+    told = [cause for cause in (engine.store_cause, fault, stopped) if cause]
     ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
     return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 

@@ -73,6 +73,7 @@ def checks(environ: Mapping[str, str] = os.environ) -> list[Check]:
         ("socket", lambda: _socket(places.socket_path(state, dict(environ)))),
         ("host", lambda: host),
         ("gpus", lambda: _gpus(reached, environ)),
+        ("alerts", lambda: _alerts(reached)),
         ("server extension", _server_extension),
     ]
     try:
@@ -304,6 +305,16 @@ def _gpus(host: Client | None, environ: Mapping[str, str]) -> Check:
         return _simulated(text)
     cause = probe()
     return _no_cards(cause) if cause else Check("gpus", True, "the NVIDIA driver and its GPUs can be used")
+
+
+def _alerts(host: Client | None) -> Check:
+    standing = host.alerts() if host is not None else []
+    if not standing:
+        return Check("alerts", True, "nothing needs attention" if host is not None else "only a host knows of any")
+    told = " ".join(alert["message"] for alert in standing)
+    return Check(
+        "alerts", True, told, " ".join(alert["hint"] or "" for alert in standing).strip() or None, warning=True
+    )
 
 
 def _describe_cards(cards: list[dict[str, Any]]) -> Check:

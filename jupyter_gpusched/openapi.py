@@ -20,10 +20,11 @@ from .core.model import Phase
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.OutputsFrame)
+FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.AlertFrame, wire.OutputsFrame)
 _TYPES = (
     wire.Health, wire.GpuList, wire.JobList, wire.JobView, wire.JobSpec, wire.Batch, wire.Created, wire.CreatedBatch,
-    wire.CancelRequest, wire.Outputs, wire.ErrorBody, *FRAMES,
+    wire.CancelRequest, wire.Outputs, wire.ErrorBody, wire.AlertList, wire.DrainState, wire.QuarantineRequest,
+    wire.CauseRequest, *FRAMES,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -118,6 +119,13 @@ OPERATIONS = (
               media="application/octet-stream", refuses=(404,)),
     Operation("get", "jobs/{id}/spec", "What was submitted, without captured values.", 200, wire.JobSpec,
               refuses=(404,)),
+    Operation("get", "alerts", "What a person should look at now; those about jobs are your own.", 200, wire.AlertList),
+    Operation("post", "admin/quarantine", "Give a card no jobs, or with `release` give it jobs again.", 200,
+              wire.GpuView, body=_ref(wire.QuarantineRequest), refuses=(409, 413, 422)),
+    Operation("post", "admin/drain", "Start nothing new; what runs goes on, and what is submitted waits.", 200,
+              wire.DrainState, body=_ref(wire.CauseRequest), refuses=(413, 422)),
+    Operation("post", "admin/resume", "End a drain.", 200, wire.DrainState, body=_ref(wire.CauseRequest),
+              refuses=(413, 422)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
               FRAMES, media="application/x-ndjson", query=(_SINCE,), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),

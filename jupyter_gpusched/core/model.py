@@ -252,12 +252,26 @@ class Work:
 
 
 class Foreign(NamedTuple):
-    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells."""
+    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells.
+
+    kernel    whether it is a notebook's kernel, or was started by one.
+    notebook  of that kernel, where we are permitted to know.
+    """
 
     pid: int
     vram: Mib | None
     user: str | None = None
     since: float | None = None
+    kernel: bool = False
+    notebook: str | None = None
+
+
+class Opener(NamedTuple):
+    """A process that has a card's device file open, although the driver does not list it there."""
+
+    pid: int
+    program: str
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +279,9 @@ class Gpu:
     """One device as last sampled; every measured value may be missing.
 
     used_by_job     measured MiB per job id of ours, from its process tree; absent = cannot be told.
+    fault           what the card reports about itself that needs a person, whatever its health says.
+    unattributed    MiB in use that neither a job nor any listed process has; None = cannot be told.
+    device_file     /dev/nvidiaN, and who has it open: looked for only where memory is unattributed.
     """
 
     uuid: GpuUuid
@@ -286,6 +303,10 @@ class Gpu:
     simulated: bool = False
     used_by_job: dict[JobId, Mib] = field(default_factory=dict)
     foreign: tuple[Foreign, ...] = ()
+    fault: str | None = None
+    unattributed: Mib | None = None
+    device_file: str | None = None
+    opened_by: tuple[Opener, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +319,8 @@ class Settings:
     stale_after_s       a sample older than this places nothing.
     release_timeout_s   how long an ended attempt's memory may stay on the card before it counts as foreign.
     foreign_limit       MiB of foreign use with which a whole-card job still starts.
+    idle_after_s        how long a card must be seen doing nothing before its holders are told.
+    idle_above_pct      utilisation above which a card does something.
     """
 
     cpus: int
@@ -307,6 +330,8 @@ class Settings:
     stale_after_s: float = 10.0
     release_timeout_s: float = 60.0
     foreign_limit: Mib = Mib(512)  # noqa: RUF009
+    idle_after_s: float = 1800.0
+    idle_above_pct: float = 1.0
 
 
 class GpuSchedError(Exception):

@@ -15,8 +15,10 @@ from .state import State, Step, apply, release_overdue
 
 
 def schedule(state: State, now: float) -> Step:
-    """Let go of what had its time, then start whatever may start."""
+    """Let go of what had its time, then start whatever may start; nothing while the machine is drained."""
     step = release_overdue(state, now)
+    if step.state.operations.drain is not None:
+        return step
     for decision in plan(step.state, now):
         after = apply(step.state, decision, now)
         step = replace(

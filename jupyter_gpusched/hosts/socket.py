@@ -51,12 +51,18 @@ class Picture:
     connected: bool = False
     jobs: dict[str, Frame] = field(default_factory=dict)
     gpus: list[Frame] = field(default_factory=list)
+    alerts: dict[str, Frame] = field(default_factory=dict)
 
     def take(self, frame: Frame) -> None:
         self.seq = frame.get("seq", self.seq)
         if frame["type"] == "snapshot":
             self.jobs = {job["id"]: job for job in frame["jobs"]}
             self.gpus = frame["gpus"]
+            self.alerts = {alert["id"]: alert for alert in frame.get("alerts", ())}
+        elif frame["type"] == "alert":
+            self.alerts.pop(frame["alert"]["id"], None)
+            if frame["event"] == "raised":
+                self.alerts[frame["alert"]["id"]] = frame["alert"]
         elif frame["type"] == "gpus":
             self.gpus = frame["gpus"]
         elif frame["type"] == "job":
@@ -82,7 +88,7 @@ class Picture:
 
     def snapshot(self) -> str:
         shown = {"seq": self.seq, "type": "snapshot", "jobs": list(self.jobs.values()), "gpus": self.gpus}
-        return json.dumps(shown | {"connected": self.connected})
+        return json.dumps(shown | {"alerts": list(self.alerts.values()), "connected": self.connected})
 
 
 class Tab:

@@ -19,7 +19,7 @@ from jupyter_gpusched.ports import StoreUnavailable
 from .filesystem import network_filesystem
 
 APPLICATION_ID = 0x67707573  # "gpus": marks the file as ours, for us and for file(1)
-VERSION = 1
+VERSION = 2
 
 _HERE = Path(__file__).parent
 

@@ -1,4 +1,4 @@
--- The journal of one machine, schema version 1. A new database is made from this file; an older
+-- The journal of one machine, schema version 2. A new database is made from this file; an older
 -- one is brought here by migrations/. Times are seconds since the Unix epoch, UTC.
 
 CREATE TABLE meta (
@@ -32,12 +32,15 @@ CREATE TABLE work (
     spec   TEXT NOT NULL
 );
 
--- Everything that happened, in order. ``state`` is the job after the event.
+-- Everything that happened, in order. ``state`` is the job after the event; without a ``job_id`` it is an event
+-- of the machine itself, and ``state`` its core.operations.Operations, NULL before anything was decided.
 CREATE TABLE event (
     seq    INTEGER PRIMARY KEY AUTOINCREMENT,
     at     REAL NOT NULL,
-    job_id TEXT NOT NULL,
+    job_id TEXT,
     kind   TEXT NOT NULL,
     detail TEXT NOT NULL,
-    state  TEXT NOT NULL
+    state  TEXT
 );
+
+CREATE INDEX event_of_job ON event (job_id, seq) WHERE job_id IS NOT NULL;

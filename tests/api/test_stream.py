@@ -216,7 +216,8 @@ async def test_a_tab_that_fell_far_behind_gets_a_snapshot_instead():
     for number in range(stream.MOST_PENDING + 1):
         tab.pending.put("job", f"job {number}")
     await tab.run_until(1)
-    assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", "jobs": [], "gpus": [], "connected": False}
+    empty = {"jobs": [], "gpus": [], "alerts": []}
+    assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", **empty, "connected": False}
 
 
 async def test_a_slow_tab_gets_the_newest_output_cursor_of_each_job():
