@@ -72,7 +72,7 @@ def _ill_cards(state: State, now: float) -> Iterator[Alert]:
 def _idle_jobs(state: State, _now: float) -> Iterator[Alert]:
     """A job that holds a card on which nothing runs, and one that has no process on a card that it holds."""
     for gpu, job in _held(state):
-        span = show_seconds(state.settings.idle_after_s)
+        span = _span(state.settings.idle_after_s)
         hint = f"`jupyter gpusched cancel {job.id}` frees the card, if the job does nothing."
         about = (hint, gpu.uuid, gpu.index, job.id, job.owner)
         if (unused := _long_quiet(state, job_key(gpu, job.id, "unused"))) is not None:
@@ -90,7 +90,7 @@ def _idle_kernels(state: State, _now: float) -> Iterator[Alert]:
         for process in gpu.foreign:
             idle = _long_quiet(state, pid_key(gpu, process))
             if idle is not None:
-                yield _idle_kernel(gpu, process, idle, show_seconds(state.settings.idle_after_s))
+                yield _idle_kernel(gpu, process, idle, _span(state.settings.idle_after_s))
 
 
 def _idle_kernel(gpu: Gpu, process: Foreign, idle: Quiet, span: str) -> Alert:
@@ -140,6 +140,10 @@ RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed)
 
 
 # --- small parts ------------------------------------------------------------------------
+
+
+def _span(seconds: float) -> str:
+    return show_seconds(seconds) if seconds % 60 else f"{seconds / 60:.0f} minutes"
 
 
 def _held(state: State) -> Iterator[tuple[Gpu, Job]]:

@@ -44,8 +44,11 @@ Watch = Mapping[Key, Quiet]
 
 def observe(watch: Watch, gpus: Iterable[Gpu], holders: Mapping[GpuUuid, list[Job]], settings: Settings) -> Watch:
     """The watch after one more sample of the cards. ``holders`` are the living jobs with a grant on each card."""
+    cards = tuple(gpus)
+    if not cards:  # no driver answers, or not yet
+        return watch
     seen: dict[Key, Quiet] = {}
-    for gpu in gpus:
+    for gpu in cards:
         for key, shows in _signs(gpu, holders.get(gpu.uuid, ()), settings):
             known = watch.get(key)
             if shows is None and known is not None:
