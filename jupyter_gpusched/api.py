@@ -23,6 +23,7 @@ from .events import EventsHandler
 from .launch import attempt as files
 from .launch.logs import log_size, read_chunk
 from .openapi import document
+from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
 from .places import API
 from .submission import read_order
 from .wire import PREFIX
@@ -38,6 +39,7 @@ class HealthHandler(Handler):
     def get(self) -> None:
         desk, record = self.desk, self.desk.record
         causes = _causes(desk.engine)
+        live = [job for job in desk.engine.state.jobs.values() if job.owner == self.caller.user]
         self.answer(
             wire.Health(
                 status="degraded" if causes else "ok",
@@ -56,6 +58,8 @@ class HealthHandler(Handler):
                 gpu_cause=desk.engine.gpus.cause,
                 ending=desk.means.ending,
                 notices=desk.means.notices,
+                drained=drained(desk.engine.state.operations.drain),
+                live_jobs=sum(not job.phase.final for job in live),
             )
         )
 
@@ -336,6 +340,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/memory", MemoryHandler),
     (f"jobs/{_ID}/timeline", TimelineHandler),
     (f"jobs/{_ID}/events", JobEventsHandler),
+    ("alerts", AlertsHandler),
+    ("admin/quarantine", QuarantineHandler),
+    ("admin/drain", DrainHandler),
+    ("admin/resume", ResumeHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]
@@ -344,7 +352,9 @@ PATHS: list[tuple[str, type[Handler]]] = [
 def _causes(engine: Engine) -> list[str]:
     """What is wrong, one sentence each; a card that fails with all others is not named again."""
     fault = engine.gpus.fault
-    told = [cause for cause in (engine.store_cause, fault) if cause]
+    drain = engine.state.operations.drain
+    stopped = None if drain is None else f"{drain.by} has drained this machine: {drain.cause}."
+    told = [cause for cause in (engine.store_cause, fault, stopped) if cause]
     ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
     return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 

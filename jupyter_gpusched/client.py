@@ -74,6 +74,25 @@ class Client:
         """What the cards showed in the last quarter of an hour, or after a time."""
         return list(self._get("gpus/history", since=None if since is None else f"{since:.3f}")["items"])
 
+    def alerts(self) -> list[View]:
+        """What a person should look at now, the gravest first."""
+        return list(self._get("alerts")["items"])
+
+    def quarantine(self, gpu: str | int, cause: str | None = None) -> View:
+        """Give a card (UUID or index) no jobs until it is released; those on it go on. Answers with the card."""
+        return self._post("admin/quarantine", {"gpu": gpu, "cause": cause})
+
+    def release(self, gpu: str | int, cause: str | None = None) -> View:
+        """Give a quarantined card jobs again. Answers with the card."""
+        return self._post("admin/quarantine", {"gpu": gpu, "cause": cause, "release": True})
+
+    def drain(self, cause: str | None = None) -> View:
+        """Start nothing new on this machine until ``resume``; what runs goes on."""
+        return self._post("admin/drain", {"cause": cause})
+
+    def resume(self, cause: str | None = None) -> View:
+        return self._post("admin/resume", {"cause": cause})
+
     def events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """What happens, frame by frame, without end; goes on after a reconnect where it stopped.
 

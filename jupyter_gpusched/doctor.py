@@ -27,8 +27,8 @@ from .client import Client, HostUnreachable
 from .core.model import GpuSchedError
 from .core.quantities import show_mib
 from .gpus import parse_simulation, probe
-from .store import StoreUnavailable, filesystem, network_filesystem, try_out
 from .launch.means import probe as means_here
+from .store import StoreUnavailable, filesystem, network_filesystem, try_out
 from .store.opening import connect, version_of
 
 DATABASE = "gpusched.sqlite"
@@ -76,6 +76,7 @@ def checks(environ: Mapping[str, str] = os.environ) -> list[Check]:
         ("host", lambda: host),
         ("gpus", lambda: _gpus(reached, environ)),
         ("ending jobs", lambda: _ending(reached, state, environ)),
+        ("alerts", lambda: _alerts(reached)),
         ("server extension", _server_extension),
     ]
     try:
@@ -337,6 +338,16 @@ def _gpus(host: Client | None, environ: Mapping[str, str]) -> Check:
         return _simulated(text)
     cause = probe()
     return _no_cards(cause) if cause else Check("gpus", True, "the NVIDIA driver and its GPUs can be used")
+
+
+def _alerts(host: Client | None) -> Check:
+    standing = host.alerts() if host is not None else []
+    if not standing:
+        return Check("alerts", True, "nothing needs attention" if host is not None else "only a host knows of any")
+    told = " ".join(alert["message"] for alert in standing)
+    return Check(
+        "alerts", True, told, " ".join(alert["hint"] or "" for alert in standing).strip() or None, warning=True
+    )
 
 
 def _describe_cards(cards: list[dict[str, Any]]) -> Check:

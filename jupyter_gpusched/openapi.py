@@ -20,11 +20,11 @@ from .core.model import Phase
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.OutputsFrame)
+FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.AlertFrame, wire.OutputsFrame)
 _TYPES = (
     wire.Health, wire.GpuList, wire.JobList, wire.JobView, wire.JobSpec, wire.Batch, wire.Created, wire.CreatedBatch,
     wire.CancelRequest, wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
-    wire.JobEvents, *FRAMES,
+    wire.JobEvents, wire.AlertList, wire.DrainState, wire.QuarantineRequest, wire.CauseRequest, *FRAMES,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -135,6 +135,13 @@ OPERATIONS = (
               wire.Timeline, query=(_ATTEMPT,), refuses=(404, 422)),
     Operation("get", "jobs/{id}/events", "What happened to it, as the journal has it.", 200, wire.JobEvents,
               query=_OF_EVENTS, refuses=(404, 422)),
+    Operation("get", "alerts", "What a person should look at now; those about jobs are your own.", 200, wire.AlertList),
+    Operation("post", "admin/quarantine", "Give a card no jobs, or with `release` give it jobs again.", 200,
+              wire.GpuView, body=_ref(wire.QuarantineRequest), refuses=(409, 413, 422)),
+    Operation("post", "admin/drain", "Start nothing new; what runs goes on, and what is submitted waits.", 200,
+              wire.DrainState, body=_ref(wire.CauseRequest), refuses=(413, 422)),
+    Operation("post", "admin/resume", "End a drain.", 200, wire.DrainState, body=_ref(wire.CauseRequest),
+              refuses=(413, 422)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
               FRAMES, media="application/x-ndjson", query=(_SINCE,), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),

@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import secrets
+import shlex
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Enum, Float, Unicode
+from traitlets import Bool, Enum, Float, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
@@ -46,6 +47,7 @@ from .places import (
     write_host_record,
 )
 from .store import SqliteStore, refuse_emptied
+from .tending import keep_checking, keep_pruning
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +109,36 @@ class GpuSched(Configurable):
         """The limit of a log; None where there is none."""
         return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
 
+    idle_after_s = Float(
+        1800.0, min=1.0, help="Seconds for which a card must be seen doing nothing before its holders get an alert."
+    ).tag(config=True)
+    idle_above_pct = Float(
+        1.0, min=0.0, max=100.0, help="Utilisation in percent above which a card counts as doing something."
+    ).tag(config=True)
+    quarantine_check = Unicode(
+        "",
+        help="Command that tries a card which the scheduler itself quarantined: it is run with the card's UUID as its "
+        "last argument and in CUDA_VISIBLE_DEVICES, and exit code 0 gives the card jobs again. Empty = a person does.",
+    ).tag(config=True)
+    quarantine_check_interval_s = Float(300.0, min=0.1, help="Seconds between two tries of quarantined cards.").tag(
+        config=True
+    )
+    quarantine_check_timeout_s = Float(120.0, min=0.1, help="Seconds that one try may take.").tag(config=True)
+    events_kept_days = Float(
+        90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
+    ).tag(config=True)
+    events_kept = Int(
+        500_000, min=0, help="Events that the journal keeps at most; those of live jobs stay anyway."
+    ).tag(config=True)
+    report_activity = Bool(
+        True,
+        help="Whether a Jupyter server counts as active while its owner has unfinished jobs, so that nothing that "
+        "stops idle servers (JupyterHub's idle culler) stops it.",
+    ).tag(config=True)
+    activity_interval_s = Float(
+        60.0, min=0.1, help="Seconds between two reports of activity; idle timeouts must be longer."
+    ).tag(config=True)
+
     def settings(self) -> Settings:
         return Settings(
             cpus=self.cpus or len(os.sched_getaffinity(0)),
@@ -120,6 +152,8 @@ class GpuSched(Configurable):
             overuse_factor=self.overuse_factor,
             overuse_margin=parse_mib(self.overuse_margin),
             overuse_samples=self.overuse_samples,
+            idle_after_s=self.idle_after_s,
+            idle_above_pct=self.idle_above_pct,
         )
 
     def simulation(self) -> str | None:
@@ -236,6 +270,7 @@ class Host:
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
+                tasks.start_soon(self._tend, engine)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
             if engine.fenced.is_set():
@@ -246,6 +281,14 @@ class Host:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await server.close_all_connections()
             remove_host_record(self.state, record.instance)
+
+    async def _tend(self, engine: Engine) -> None:
+        config = self.config
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: keep_pruning(engine, days=config.events_kept_days, most=config.events_kept))
+            if command := shlex.split(config.quarantine_check):
+                every_s, timeout_s = config.quarantine_check_interval_s, config.quarantine_check_timeout_s
+                tasks.start_soon(lambda: keep_checking(engine, command, every_s=every_s, timeout_s=timeout_s))
 
     def _record(self, epoch: int, instance: str) -> HostRecord:
         return HostRecord(

@@ -155,6 +155,15 @@ class HealthOfGpu(msgspec.Struct, kw_only=True):
     status: str
     cause: str | None
     since: float | None
+    by: str | None = None  # who quarantined it; `gpusched` = the scheduler itself
+
+
+class DeviceUser(msgspec.Struct, kw_only=True):
+    """A process that has a card's device file open, although the driver does not list it."""
+
+    pid: int
+    program: str
+    user: str | None
 
 
 class GpuView(msgspec.Struct, kw_only=True):
@@ -177,6 +186,32 @@ class GpuView(msgspec.Struct, kw_only=True):
     simulated: bool
     sampled_at: float
     holders: list[Holder]
+    unattributed_mib: int | None = None  # in use, and no process admits to it
+    device_file: str | None = None
+    opened_by: list[DeviceUser] = []
+
+
+class Alert(msgspec.Struct, kw_only=True):
+    """Something a person should look at. It resolves by itself, or when they have seen to it."""
+
+    id: str
+    kind: str
+    message: str
+    since: float
+    gpu_uuid: str | None
+    gpu_index: int | None
+    job_id: str | None
+    user: str | None
+    hint: str | None
+    severity: str  # info | warning | error
+
+
+class Drained(msgspec.Struct, kw_only=True):
+    """Since when nothing new starts, who wants it so, and why."""
+
+    since: float
+    by: str
+    cause: str
 
 
 class Health(msgspec.Struct, kw_only=True):
@@ -202,6 +237,8 @@ class Health(msgspec.Struct, kw_only=True):
     gpu_cause: str | None
     ending: str
     notices: list[str]
+    drained: Drained | None = None
+    live_jobs: int = 0  # of the caller, that have not ended
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):
@@ -223,6 +260,29 @@ class JobList(msgspec.Struct, kw_only=True):
 class GpuList(msgspec.Struct, kw_only=True):
     items: list[GpuView]
     next_cursor: str | None
+
+
+class AlertList(msgspec.Struct, kw_only=True):
+    items: list[Alert]
+    next_cursor: str | None
+
+
+class DrainState(msgspec.Struct, kw_only=True):
+    """What came of a drain or its end; null = jobs start."""
+
+    drained: Drained | None
+
+
+class QuarantineRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Take a card out of use, or with ``release`` give it back. ``gpu`` is its UUID or its index."""
+
+    gpu: str | int
+    cause: str | None = None
+    release: bool = False
+
+
+class CauseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    cause: str | None = None
 
 
 class Created(msgspec.Struct, kw_only=True):
@@ -334,6 +394,7 @@ class SnapshotFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="snapsho
     seq: int
     jobs: list[JobView]
     gpus: list[GpuView]
+    alerts: list[Alert] = []
 
 
 class JobFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="job"):
@@ -350,6 +411,14 @@ class GpusFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="gpus"):
 
     seq: int
     gpus: list[GpuView]
+
+
+class AlertFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="alert"):
+    """An alert was ``raised``, or has ``resolved``."""
+
+    seq: int
+    event: str  # raised | resolved
+    alert: Alert
 
 
 class OutputsFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="outputs"):

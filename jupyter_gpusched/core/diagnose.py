@@ -44,6 +44,15 @@ _ABSURD_MIB = 2.0**30
 """PyTorch prints 17179869184.00 GiB where a driver tells nothing."""
 _SHAPE = re.compile(r"OOM when allocating tensor with shape ?(\[[\d,\s]*\])")
 
+_GPU_ERROR = re.compile(
+    r"uncorrectable ECC error|(?:GPU|device) (?:is lost|has fallen off the bus)|fell off the bus"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|no CUDA-capable device is detected"
+    r"|cudaError(?:ECCUncorrectable|DevicesUnavailable|NoDevice|HardwareStackError|SystemNotReady|InitializationError)"
+    r"|CUDA_ERROR_(?:ECC_UNCORRECTABLE|DEVICE_UNAVAILABLE|NO_DEVICE|HARDWARE_STACK_ERROR|SYSTEM_NOT_READY|NOT_INITIALIZED)"
+    r"|CUDA error: (?:hardware stack error|system not yet initialized|initialization error)"
+)
+"""What the card or its driver does wrong; an illegal access or a failed assertion in a kernel is the job's own."""
+
 _STDIN = re.compile(
     rf"{NO_STDIN}|EOFError: EOF when reading a line|StdinNotImplementedError"
     r"|(?:^|\.)BdbQuit\b|No such device or address: '/dev/tty'",
@@ -78,6 +87,8 @@ def diagnose(*, code: int | None, signal: int | None, stopped: str | None, tail:
         return _by_signal(signal, lines, text)
     if (oom := _cuda_oom(_last_words(lines, text, code))) is not None:
         return "cuda_oom", oom
+    if (line := _gpu_error(_last_words(lines, text, code))) is not None:
+        return "gpu_error", line
     if (line := _stdin(lines, text)) is not None:
         return "stdin", line if NO_STDIN in line else f"{NO_STDIN}: {line}"
     return "exit", _failure(lines, text, code, kind)
@@ -130,6 +141,14 @@ def _last_words(lines: list[str], text: str, code: int | None = 1) -> str:
         return "\n".join(lines[-_LAST_LINES:])
     of_a_child = _CHILD_FAILED.search(text, traceback.start()) is not None
     return text if of_a_child else text[text.rfind("\n", 0, traceback.start()) + 1 :]
+
+
+def _gpu_error(text: str) -> str | None:
+    found = _GPU_ERROR.search(text)
+    if found is None:
+        return None
+    line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+    return f"the GPU failed it: {line[:_LONGEST_LINE]}"
 
 
 def _cuda_oom(text: str) -> str | None:
