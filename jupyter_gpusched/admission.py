@@ -23,15 +23,15 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from . import wire
 from .core.ledger import check_fits
 from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
 from .learning import code_of, learned
 from .notebooks import read_notebook
-from .places import private_folder
+from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .submission import changed, is_text, read_job, read_terms
-from .wire import spec_of
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
@@ -118,6 +118,30 @@ class Admission:
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, owner)) from None
 
+    async def reorder(self, job_id: JobId, order: wire.JobOrder, *, owner: str) -> None:
+        """Put a waiting job right before or after another of the owner's. Raises as ``amend`` does."""
+        anchor_id = order.before or order.after
+        if anchor_id is None or (order.before and order.after):
+            raise BadRequest(
+                "Give `before` or `after`, with the id of another waiting job.",
+                field="before",
+                hint="Change order and terms of a job in two requests.",
+            )
+        jobs = [await self._engine.job(each, owner) for each in (job_id, anchor_id)]
+        if job_id == anchor_id:
+            raise BadRequest(
+                f"A job cannot stand before or after itself ({job_id}).",
+                field="before" if order.before else "after",
+                hint="Name another of your waiting jobs.",
+            )
+        for job in jobs:
+            if job.phase is not Phase.QUEUED:
+                raise _out_of_queue(job)
+        try:
+            await self._engine.reorder(job_id, anchor_id, before=bool(order.before), by=owner)
+        except IllegalTransition as error:
+            raise _out_of_queue(await self._engine.job(error.job.id, owner)) from None
+
     async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
 
@@ -128,7 +152,7 @@ class Admission:
         work = await anyio.to_thread.run_sync(self._engine.store.work, job.id)
         if work is None:
             raise Unavailable(f"The journal does not say what job {job.id} runs.", hint="Submit it anew.")
-        spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
+        spec: dict[str, Any] = msgspec.to_builtins(wire.spec_of(job, work))
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
         raw = changed(spec, changes)
@@ -169,7 +193,14 @@ class Admission:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
-            await anyio.to_thread.run_sync(self._write, kept)
+            try:
+                await anyio.to_thread.run_sync(self._write, kept)
+            except (OSError, PlaceError) as error:
+                why = getattr(error, "strerror", None) or str(error)
+                raise Unavailable(
+                    f"What the job brings along cannot be stored in {self._engine.jobs_folder}: {why}.",
+                    hint="Free some space there and try again.",
+                ) from error
             queued = await self._engine.submit(jobs, works)
         finally:
             for job_id in kept.keys() - set(queued):
@@ -268,6 +299,13 @@ def _check_script(work: Work) -> None:
 def _too_late(job: Job) -> WrongPhase:
     hint = "Resubmit it with the changes." if job.phase.final else "Cancel it and resubmit it with the changes."
     return WrongPhase(f"Job {job.id} is {job.phase.value}; only a queued job can be changed.", hint=hint)
+
+
+def _out_of_queue(job: Job) -> WrongPhase:
+    return WrongPhase(
+        f"Job {job.id} is {job.phase.value}; only jobs that wait have an order.",
+        hint="`jupyter gpusched ls --phase queued` lists those that wait.",
+    )
 
 
 def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:

@@ -21,12 +21,16 @@ from .desk import Desk, Handler, first_of
 from .engine import Engine
 from .events import EventsHandler
 from .launch import attempt as files
+from .launch.logs import log_size, read_chunk
 from .openapi import document
+from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
 from .places import API
+from .submission import read_order
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
+_ORDER = frozenset(wire.JobOrder.__struct_fields__)
 
 
 class HealthHandler(Handler):
@@ -35,6 +39,7 @@ class HealthHandler(Handler):
     def get(self) -> None:
         desk, record = self.desk, self.desk.record
         causes = _causes(desk.engine)
+        live = [job for job in desk.engine.state.jobs.values() if job.owner == self.caller.user]
         self.answer(
             wire.Health(
                 status="degraded" if causes else "ok",
@@ -51,6 +56,10 @@ class HealthHandler(Handler):
                 epoch=record.epoch,
                 socket=record.socket,
                 gpu_cause=desk.engine.gpus.cause,
+                ending=desk.means.ending,
+                notices=desk.means.notices,
+                drained=drained(desk.engine.state.operations.drain),
+                live_jobs=sum(not job.phase.final for job in live),
             )
         )
 
@@ -130,7 +139,11 @@ class JobHandler(OfJob):
 
     async def patch(self, job_id: str) -> None:
         await self.find(job_id)
-        await self.desk.admission.amend(job_id, await self.body(), owner=self.caller.user)
+        body = await self.body()
+        if isinstance(body, dict) and _ORDER & body.keys():
+            await self.desk.admission.reorder(job_id, read_order(body), owner=self.caller.user)
+        else:
+            await self.desk.admission.amend(job_id, body, owner=self.caller.user)
         self.answer(self.views().job(await self.find(job_id)))
 
     async def delete(self, job_id: str) -> None:
@@ -190,16 +203,17 @@ class ResubmitHandler(OfJob):
 
 
 class LogHandler(OfJob):
-    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``."""
+    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``; a header says where to go on."""
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         offset, limit = int(self.number("offset", 0)), int(self.number("limit", LARGEST_CHUNK, most=LARGEST_CHUNK))
-        data = await anyio.to_thread.run_sync(files.read_log, folder, number, offset, limit)
+        chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit)
         self.set_header("Content-Type", "application/octet-stream")
-        self.set_header("X-Gpusched-Log-Size", str(files.log_size(folder, number)))
-        self.finish(data)
+        self.set_header("X-Gpusched-Log-Size", str(log_size(folder, number)))
+        self.set_header("X-Gpusched-Log-Next", str(chunk.following))
+        self.finish(chunk.data)
 
 
 class OutputsHandler(OfJob):
@@ -326,6 +340,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/memory", MemoryHandler),
     (f"jobs/{_ID}/timeline", TimelineHandler),
     (f"jobs/{_ID}/events", JobEventsHandler),
+    ("alerts", AlertsHandler),
+    ("admin/quarantine", QuarantineHandler),
+    ("admin/drain", DrainHandler),
+    ("admin/resume", ResumeHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]
@@ -334,7 +352,9 @@ PATHS: list[tuple[str, type[Handler]]] = [
 def _causes(engine: Engine) -> list[str]:
     """What is wrong, one sentence each; a card that fails with all others is not named again."""
     fault = engine.gpus.fault
-    told = [cause for cause in (engine.store_cause, fault) if cause]
+    drain = engine.state.operations.drain
+    stopped = None if drain is None else f"{drain.by} has drained this machine: {drain.cause}."
+    told = [cause for cause in (engine.store_cause, fault, stopped) if cause]
     ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
     return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 

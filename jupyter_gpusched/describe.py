@@ -207,6 +207,16 @@ def gpu_state(gpu: View) -> str:
     return f"{health['status']}{cause}" + (f" {SIMULATED}" if gpu["simulated"] else "")
 
 
+def alerts_list(alerts: Sequence[View]) -> str:
+    """One alert a line, with what to do about it below."""
+    lines = []
+    for alert in alerts:
+        lines.append(f"{alert['severity']}: {one_line(alert['message'])}")
+        if alert["hint"]:
+            lines.append(f"  -> {one_line(alert['hint'])}")
+    return "\n".join(lines)
+
+
 def bar(used: float | None, total: float, width: int = 10) -> str:
     filled = 0 if used is None else min(width, round(width * used / max(total, 1)))
     return "[" + "#" * filled + "." * (width - filled) + "]"

@@ -40,6 +40,7 @@ from .engine import Engine
 from .gpus import parse_simulation
 from .growth import Growth
 from .history import History
+from .launch.means import Means
 from .places import HostRecord
 from .ports import DuplicateKey
 from .views import Views
@@ -105,6 +106,7 @@ class Desk:
     state: Path
     growth: Growth
     history: History
+    means: Means
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)

@@ -124,6 +124,8 @@ class History:
             self._take_cards(state)
             self._take_jobs(state)
         for record in recorded:
+            if record.job is None:  # an event of the machine
+                continue
             if record.kind == "exited":
                 self._take_end(record.job)
             if record.job.id in self._curves and not record.job.phase.active:

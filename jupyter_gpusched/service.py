@@ -10,14 +10,16 @@ import fcntl
 import logging
 import os
 import secrets
+import shlex
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Enum, Float, Unicode
+from traitlets import Bool, Enum, Float, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
@@ -32,9 +34,11 @@ from .gpus import open_provider
 from .growth import Growth
 from .history import History
 from .launch.local import LocalLauncher
+from .launch.means import probe
 from .places import (
     API,
     HostRecord,
+    PlaceError,
     boot_id,
     private_folder,
     remove_host_record,
@@ -42,7 +46,8 @@ from .places import (
     start_time,
     write_host_record,
 )
-from .store import SqliteStore
+from .store import SqliteStore, refuse_emptied
+from .tending import keep_checking, keep_pruning
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +99,46 @@ class GpuSched(Configurable):
     overuse_margin = Unicode("256M", help="more than so much on top,").tag(config=True)
     overuse_samples = Int(3, min=1, help="in so many samples of its card in a row.").tag(config=True)
 
+    log_limit = Unicode(
+        "1G",
+        help="How much of the log of an attempt stays on disk, at least `1M`: its head, and its newest half or more. "
+        "Empty = all.",
+    ).tag(config=True)
+
+    def log_bytes(self) -> int | None:
+        """The limit of a log; None where there is none."""
+        return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
+
+    idle_after_s = Float(
+        1800.0, min=1.0, help="Seconds for which a card must be seen doing nothing before its holders get an alert."
+    ).tag(config=True)
+    idle_above_pct = Float(
+        1.0, min=0.0, max=100.0, help="Utilisation in percent above which a card counts as doing something."
+    ).tag(config=True)
+    quarantine_check = Unicode(
+        "",
+        help="Command that tries a card which the scheduler itself quarantined: it is run with the card's UUID as its "
+        "last argument and in CUDA_VISIBLE_DEVICES, and exit code 0 gives the card jobs again. Empty = a person does.",
+    ).tag(config=True)
+    quarantine_check_interval_s = Float(300.0, min=0.1, help="Seconds between two tries of quarantined cards.").tag(
+        config=True
+    )
+    quarantine_check_timeout_s = Float(120.0, min=0.1, help="Seconds that one try may take.").tag(config=True)
+    events_kept_days = Float(
+        90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
+    ).tag(config=True)
+    events_kept = Int(
+        500_000, min=0, help="Events that the journal keeps at most; those of live jobs stay anyway."
+    ).tag(config=True)
+    report_activity = Bool(
+        True,
+        help="Whether a Jupyter server counts as active while its owner has unfinished jobs, so that nothing that "
+        "stops idle servers (JupyterHub's idle culler) stops it.",
+    ).tag(config=True)
+    activity_interval_s = Float(
+        60.0, min=0.1, help="Seconds between two reports of activity; idle timeouts must be longer."
+    ).tag(config=True)
+
     def settings(self) -> Settings:
         return Settings(
             cpus=self.cpus or len(os.sched_getaffinity(0)),
@@ -107,6 +152,8 @@ class GpuSched(Configurable):
             overuse_factor=self.overuse_factor,
             overuse_margin=parse_mib(self.overuse_margin),
             overuse_samples=self.overuse_samples,
+            idle_after_s=self.idle_after_s,
+            idle_above_pct=self.idle_above_pct,
         )
 
     def simulation(self) -> str | None:
@@ -126,12 +173,19 @@ class HostLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Whether the lock is ours now. Raises ``PlaceError`` where files cannot be made or locked."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _no_lock(self._path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return False
+        except OSError as error:
+            os.close(descriptor)
+            raise _no_lock(self._path, error) from error
         self._descriptor = descriptor
         return True
 
@@ -139,6 +193,10 @@ class HostLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _no_lock(path: Path, error: OSError) -> PlaceError:
+    return PlaceError(f"{path} cannot be locked: {error.strerror}; set GPUSCHED_HOME to a folder on a local disk")
 
 
 class Host:
@@ -163,7 +221,8 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
-        store = await anyio.to_thread.run_sync(SqliteStore, self.state / "gpusched.sqlite")
+        means = await anyio.to_thread.run_sync(probe, jobs_folder)
+        store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
             epoch = await anyio.to_thread.run_sync(
@@ -173,7 +232,7 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=LocalLauncher,
+                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
@@ -183,11 +242,16 @@ class Host:
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
             admission, growth = Admission(engine, provider), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history)
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
             await anyio.to_thread.run_sync(store.close)
+
+    def _open_store(self, jobs_folder: Path) -> SqliteStore:
+        path = self.state / "gpusched.sqlite"
+        refuse_emptied(path, jobs_folder)
+        return SqliteStore(path)
 
     async def _run(
         self,
@@ -206,6 +270,7 @@ class Host:
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
+                tasks.start_soon(self._tend, engine)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
             if engine.fenced.is_set():
@@ -216,6 +281,14 @@ class Host:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await server.close_all_connections()
             remove_host_record(self.state, record.instance)
+
+    async def _tend(self, engine: Engine) -> None:
+        config = self.config
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: keep_pruning(engine, days=config.events_kept_days, most=config.events_kept))
+            if command := shlex.split(config.quarantine_check):
+                every_s, timeout_s = config.quarantine_check_interval_s, config.quarantine_check_timeout_s
+                tasks.start_soon(lambda: keep_checking(engine, command, every_s=every_s, timeout_s=timeout_s))
 
     def _record(self, epoch: int, instance: str) -> HostRecord:
         return HostRecord(

@@ -21,7 +21,7 @@ import msgspec
 
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
-from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobSpec, terms_of
+from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobOrder, JobSpec, terms_of
 
 LONGEST_WORD = 128 * 1024
 """Linux takes no argument and no variable longer than 32 pages."""
@@ -171,6 +171,18 @@ def read_terms(changes: object, job: Job) -> Terms:
         tags=tuple(spec.tags),
         on_oom=_on_oom(spec.on_oom),
     )
+
+
+def read_order(raw: object) -> JobOrder:
+    """Where a waiting job is to stand. Raises ``BadRequest``."""
+    try:
+        return msgspec.convert(raw, JobOrder)
+    except msgspec.ValidationError as error:
+        raise BadRequest(
+            f"order: {str(error).split(' - at ')[0]}.",
+            field="before",
+            hint='Give {"before": ID} or {"after": ID} and nothing else.',
+        ) from None
 
 
 def changed(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

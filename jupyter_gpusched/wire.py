@@ -155,6 +155,15 @@ class HealthOfGpu(msgspec.Struct, kw_only=True):
     status: str
     cause: str | None
     since: float | None
+    by: str | None = None  # who quarantined it; `gpusched` = the scheduler itself
+
+
+class DeviceUser(msgspec.Struct, kw_only=True):
+    """A process that has a card's device file open, although the driver does not list it."""
+
+    pid: int
+    program: str
+    user: str | None
 
 
 class GpuView(msgspec.Struct, kw_only=True):
@@ -177,10 +186,40 @@ class GpuView(msgspec.Struct, kw_only=True):
     simulated: bool
     sampled_at: float
     holders: list[Holder]
+    unattributed_mib: int | None = None  # in use, and no process admits to it
+    device_file: str | None = None
+    opened_by: list[DeviceUser] = []
+
+
+class Alert(msgspec.Struct, kw_only=True):
+    """Something a person should look at. It resolves by itself, or when they have seen to it."""
+
+    id: str
+    kind: str
+    message: str
+    since: float
+    gpu_uuid: str | None
+    gpu_index: int | None
+    job_id: str | None
+    user: str | None
+    hint: str | None
+    severity: str  # info | warning | error
+
+
+class Drained(msgspec.Struct, kw_only=True):
+    """Since when nothing new starts, who wants it so, and why."""
+
+    since: float
+    by: str
+    cause: str
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """``GET health``. ``gpu_cause`` says in one sentence why there is no card."""
+    """``GET health``. ``gpu_cause`` says in one sentence why there is no card.
+
+    ``ending`` is how the processes of a job are found when they are ended; ``notices`` are what a
+    person should know of this machine though nothing is broken.
+    """
 
     status: str  # ok | degraded
     version: str
@@ -196,6 +235,10 @@ class Health(msgspec.Struct, kw_only=True):
     epoch: int
     socket: str
     gpu_cause: str | None
+    ending: str
+    notices: list[str]
+    drained: Drained | None = None
+    live_jobs: int = 0  # of the caller, that have not ended
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):
@@ -219,6 +262,29 @@ class GpuList(msgspec.Struct, kw_only=True):
     next_cursor: str | None
 
 
+class AlertList(msgspec.Struct, kw_only=True):
+    items: list[Alert]
+    next_cursor: str | None
+
+
+class DrainState(msgspec.Struct, kw_only=True):
+    """What came of a drain or its end; null = jobs start."""
+
+    drained: Drained | None
+
+
+class QuarantineRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Take a card out of use, or with ``release`` give it back. ``gpu`` is its UUID or its index."""
+
+    gpu: str | int
+    cause: str | None = None
+    release: bool = False
+
+
+class CauseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    cause: str | None = None
+
+
 class Created(msgspec.Struct, kw_only=True):
     """One job was queued, and is on disk."""
 
@@ -239,6 +305,13 @@ class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class CancelRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     grace: str | None = None
+
+
+class JobOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a waiting job of yours is to stand: right before or right after another one, given by its id."""
+
+    before: str | None = None
+    after: str | None = None
 
 
 class Outputs(msgspec.Struct, kw_only=True):
@@ -321,6 +394,7 @@ class SnapshotFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="snapsho
     seq: int
     jobs: list[JobView]
     gpus: list[GpuView]
+    alerts: list[Alert] = []
 
 
 class JobFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="job"):
@@ -337,6 +411,14 @@ class GpusFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="gpus"):
 
     seq: int
     gpus: list[GpuView]
+
+
+class AlertFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="alert"):
+    """An alert was ``raised``, or has ``resolved``."""
+
+    seq: int
+    event: str  # raised | resolved
+    alert: Alert
 
 
 class OutputsFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="outputs"):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .alerts import opened
 from .ledger import Card, serves
 from .model import Claim, Grant, Job, JobId, Outcome, Phase, Request
+from .operations import LITTLE_MIB
 from .overuse import most_allowed
 from .policy import rests
 from .quantities import Mib, show_mib, show_seconds
@@ -31,6 +33,8 @@ def waiting(state: State, job: Job, now: float) -> str | None:
 
 def waiting_all(state: State, now: float) -> dict[JobId, str]:
     """The sentence of every queued job; for a long list, since the room is looked at only once."""
+    if (drained := _drained(state)) is not None:
+        return {place.job_id: drained for line in state.queue.values() for place in line}
     room = open_room(state, now)
     shared: dict[Request, str] = {}
     told = {}
@@ -48,6 +52,8 @@ def waiting_all(state: State, now: float) -> dict[JobId, str]:
 def waiting_in(room: Room, state: State, job: Job, now: float) -> str | None:
     if job.phase is not Phase.QUEUED:
         return None
+    if (drained := _drained(state)) is not None:
+        return drained
     if rests(job, now):
         return _rests(job, now)
     claimant = job.claim is not None
@@ -58,6 +64,15 @@ def waiting_in(room: Room, state: State, job: Job, now: float) -> str | None:
     cause = _host_cause(room, job.request, claimant=claimant) or _cards_cause(room, state, job.request)
     cause += _ran_out(job, room)
     return cause + (_own_claim(job.claim, room) if job.claim is not None else "")
+
+
+def _drained(state: State) -> str | None:
+    drain = state.operations.drain
+    return (
+        None
+        if drain is None
+        else f"{drain.by} has drained this machine: {drain.cause}; nothing starts until it is resumed"
+    )
 
 
 def _rests(job: Job, now: float) -> str:
@@ -184,8 +199,8 @@ def _state_of(card: Card, request: Request, room: Room, state: State) -> str:
         parts.append(f"{show_mib(card.releasing)} of ended jobs not released yet")
     if card.foreign is None:
         parts.append("use outside the queue unknown")
-    elif show_mib(card.foreign) != show_mib(0):
-        parts.append(f"{show_mib(card.foreign)} in use outside the queue")
+    else:
+        parts += _foreign(card)
     if card.exclusive and not request.exclusive:
         parts.append("taken whole")
     return f"GPU {card.gpu.index}: " + ", ".join(parts)
@@ -205,6 +220,16 @@ def _overruns(card: Card, state: State) -> str:
 def _asked_first(job: Job, grant: Grant) -> Mib | None:
     attempts = [attempt for attempt in job.attempts if attempt.number == grant.attempt]
     return next((first.promised for one in attempts for first in one.gpus if first.gpu == grant.gpu), None)
+
+
+def _foreign(card: Card) -> list[str]:
+    """What is in use outside of the queue, and what of it no process admits to, with who has the device open."""
+    nobodys = 0 if (card.gpu.unattributed or 0) <= LITTLE_MIB else min(card.foreign or 0, card.gpu.unattributed or 0)
+    known = (card.foreign or 0) - nobodys
+    parts = [f"{show_mib(known)} in use outside the queue"] if show_mib(known) != show_mib(0) else []
+    if nobodys:
+        parts.append(f"{show_mib(nobodys)} unattributed, that no process admits to{opened(card.gpu)}")
+    return parts
 
 
 def _holders(card: Card) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Claim, ExitRecord, Gpu, Grant, Job, JobId, Request, Terms
+from .model import Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
+from .operations import Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,53 @@ class Amended:
     terms: Terms
 
 
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """The owner of two waiting jobs wants one right before, or right after, the other."""
+
+    job_id: JobId
+    by: str
+    anchor: JobId
+    before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """An administrator wants a card to get no jobs."""
+
+    gpu: GpuUuid
+    by: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An administrator, or the configured check, gives a quarantined card back."""
+
+    gpu: GpuUuid
+    by: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """An administrator wants nothing new to start on this machine."""
+
+    by: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The end of a drain."""
+
+    by: str
+    cause: str
+
+
+OperationsEvent = Quarantined | Returned | Drained | Resumed
+"""What is decided about the machine and no job."""
+
 Event = (
     Submitted
     | Sampled
@@ -158,6 +206,8 @@ Event = (
     | Overrun
     | CancelRequested
     | Amended
+    | Reordered
+    | OperationsEvent
 )
 
 
@@ -195,3 +245,17 @@ class Change:
     kind: str
     at: float
     detail: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """The machine itself after something that belongs to no job; ``detail`` names who and why."""
+
+    operations: Operations
+    kind: str  # quarantined | returned | drained | resumed | quick_death | alert_raised | alert_resolved
+    at: float
+    detail: dict[str, object]
+
+
+Entry = Change | MachineChange
+"""A line of the journal."""

@@ -247,6 +247,7 @@ class Job:
     code: str | None = None
     learned: str | None = None
     not_before: float | None = None  # a retry backs off until then
+    place_at: float | None = None  # its place in the queue is that of a job submitted then, by its owner's order
     attempts: tuple[Attempt, ...] = ()
     grants: tuple[Grant, ...] = ()  # of the live attempt, and releasing ones of ended attempts
     claim: Claim | None = None
@@ -314,12 +315,26 @@ class Work:
 
 
 class Foreign(NamedTuple):
-    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells."""
+    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells.
+
+    kernel    whether it is a notebook's kernel, or was started by one.
+    notebook  of that kernel, where we are permitted to know.
+    """
 
     pid: int
     vram: Mib | None
     user: str | None = None
     since: float | None = None
+    kernel: bool = False
+    notebook: str | None = None
+
+
+class Opener(NamedTuple):
+    """A process that has a card's device file open, although the driver does not list it there."""
+
+    pid: int
+    program: str
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +343,9 @@ class Gpu:
 
     used_by_job      measured MiB per job id of ours, from its process tree; absent = cannot be told.
     used_by_earlier  the same of those attempts of a job that ended before its latest one on this card.
+    fault            what the card reports about itself that needs a person, whatever its health says.
+    unattributed     MiB in use that neither a job nor any listed process has; None = cannot be told.
+    device_file      /dev/nvidiaN, and who has it open: looked for only where memory is unattributed.
     """
 
     uuid: GpuUuid
@@ -350,6 +368,10 @@ class Gpu:
     used_by_job: dict[JobId, Mib] = field(default_factory=dict)
     used_by_earlier: dict[JobId, Mib] = field(default_factory=dict)
     foreign: tuple[Foreign, ...] = ()
+    fault: str | None = None
+    unattributed: Mib | None = None
+    device_file: str | None = None
+    opened_by: tuple[Opener, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +387,8 @@ class Settings:
     overuse             warn | reserve | kill | kill-under-pressure: what a job that overruns its promise meets.
     overuse_factor, overuse_margin  it overruns above promise x factor + margin (MiB),
     overuse_samples     in so many samples in a row.
+    idle_after_s        how long a card must be seen doing nothing before its holders are told.
+    idle_above_pct      utilisation above which a card does something.
     """
 
     cpus: int
@@ -378,6 +402,8 @@ class Settings:
     overuse_factor: float = 1.05
     overuse_margin: Mib = Mib(256)  # noqa: RUF009
     overuse_samples: int = 3
+    idle_after_s: float = 1800.0
+    idle_above_pct: float = 1.0
 
 
 class GpuSchedError(Exception):

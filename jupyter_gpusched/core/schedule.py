@@ -17,9 +17,9 @@ from .state import State, Step, apply, release_overdue
 
 
 def schedule(state: State, now: float) -> Step:
-    """Let go of what had its time, start whatever may start, then end what takes others' memory."""
+    """Let go of what had its time, start what may (nothing while drained), then end what takes others' memory."""
     step = release_overdue(state, now)
-    for decision in plan(step.state, now):
+    for decision in plan(step.state, now) if step.state.operations.drain is None else ():
         step = _and(step, decision, now)
     for overrun in overruns(step.state, now):
         step = _and(step, overrun, now)

@@ -9,25 +9,34 @@ class, and who is busy. It decides nothing about who starts; that is ``policy``.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
+from .idle import Key, Quiet, observe, remembered
 from .machine import JobEvent, advance
 from .messages import (
     Amended,
     CancelRequested,
     Change,
     Claimed,
+    Drained,
+    Entry,
     Event,
     Exited,
     GpuLost,
     Instruction,
     LaunchFailed,
     MainEnded,
+    OperationsEvent,
     Overrun,
     Placed,
+    Quarantined,
+    Reordered,
+    Resumed,
+    Returned,
     Sampled,
     Started,
     Submitted,
@@ -36,7 +45,10 @@ from .messages import (
 )
 from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Priority, Request, Settings
 from .oom import remedy
+from .operations import Operations
+from .order import dealt
 from .overuse import newly_told, reserved, watch
+from .quarantine import after_attempt, judge, ordered, shown
 from .release import measure, released
 
 BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
@@ -59,7 +71,7 @@ _KINDS: Mapping[type[Event], str] = {
 
 
 class Rank(NamedTuple):
-    """A job's place in the queue; smaller is earlier. Time does not change it, only a change of priority."""
+    """A job's place in the queue; smaller is earlier. Time does not change it, only its owner does."""
 
     key: float
     job_id: JobId
@@ -88,6 +100,9 @@ class State:
     busy         jobs that are in an attempt or still hold grants.
     backing_off  queued jobs with a ``not_before``.
     claimant     the queued job for which cards are kept.
+    seen         the cards as last sampled; ``gpus`` are the same with their quarantine.
+    operations   what was decided about the machine itself.
+    watch        for how long cards have shown nothing happening; not kept over a restart but for alerts.
     """
 
     settings: Settings
@@ -97,11 +112,22 @@ class State:
     busy: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
     claimant: JobId | None = None
+    seen: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
+    operations: Operations = field(default_factory=Operations)
+    watch: Mapping[Key, Quiet] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, settings: Settings, jobs: Iterable[Job] = (), gpus: Iterable[Gpu] = ()) -> State:
-        """The state of these jobs (those that are not live are left out) and cards."""
-        return _with_jobs(cls(settings, gpus=_by_uuid(gpus)), tuple(jobs))
+    def begin(
+        cls,
+        settings: Settings,
+        jobs: Iterable[Job] = (),
+        gpus: Iterable[Gpu] = (),
+        operations: Operations | None = None,
+    ) -> State:
+        """The state of these jobs (those that are not live are left out) and cards, as the journal has them."""
+        kept = operations or Operations()
+        empty = cls(settings, operations=kept, watch=remembered(kept.alerts.values(), settings))
+        return _with_jobs(_with_cards(empty, gpus), tuple(jobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +135,7 @@ class Step:
     """What one event led to: ``changes`` are for the journal, ``instructions`` for the shell."""
 
     state: State
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Entry, ...] = ()
     instructions: tuple[Instruction, ...] = ()
 
 
@@ -123,6 +149,10 @@ def apply(state: State, event: Event, now: float) -> Step:
             return _submitted(state, event, now)
         case Sampled():
             return _sampled(state, event, now)
+        case Reordered():
+            return _reordered(state, event, now)
+        case Quarantined() | Returned() | Drained() | Resumed():
+            return _ordered(state, event, now)
         case _:
             return _moved(state, event, now)
 
@@ -133,7 +163,7 @@ def release_overdue(state: State, now: float) -> Step:
 
 
 def rank(job: Job) -> Rank:
-    return Rank(job.submitted_at - BONUS_S[job.priority], job.id)
+    return Rank((job.submitted_at if job.place_at is None else job.place_at) - BONUS_S[job.priority], job.id)
 
 
 def class_of(job: Job) -> RequestClass:
@@ -145,7 +175,7 @@ def queued(state: State) -> list[Rank]:
     return sorted(chain.from_iterable(state.queue.values()))
 
 
-# --- the three kinds of events --------------------------------------------------------
+# --- the four kinds of events ---------------------------------------------------------
 
 
 def _submitted(state: State, event: Submitted, now: float) -> Step:
@@ -173,20 +203,58 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     if moved == job:
         return Step(state, (), tuple(instructions))
     change = Change(moved, _KINDS[type(event)], now, _detail(event))
-    return Step(_with_jobs(state, (moved,)), (change,), tuple(instructions))
+    after = _with_jobs(state, (moved,))
+    if not isinstance(event, Exited):
+        return Step(after, (change,), tuple(instructions))
+    operations, deaths = after_attempt(state.operations, moved, now)
+    return Step(_with_operations(after, operations), (change, *deaths), tuple(instructions))
+
+
+def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
+    operations, changes = ordered(state.operations, event, state.seen, now)
+    return Step(_with_operations(state, operations), changes)
+
+
+def _reordered(state: State, event: Reordered, now: float) -> Step:
+    moved = state.jobs.get(event.job_id)
+    anchor = state.jobs.get(event.anchor)
+    if moved is None or anchor is None:
+        raise NotLive(event.job_id if moved is None else event.anchor, event)
+    for job in (moved, anchor):
+        if job.phase is not Phase.QUEUED or job.owner != moved.owner or moved.id == anchor.id:
+            raise IllegalTransition(job, event)
+    own = [(place.key, place.job_id) for place in queued(state) if state.jobs[place.job_id].owner == moved.owner]
+    changed = [
+        replace(job, place_at=key + BONUS_S[job.priority])
+        for job_id, key in dealt(own, moved.id, anchor.id, before=event.before).items()
+        if rank(job := state.jobs[job_id]).key != key
+    ]
+    changes = tuple(Change(job, "reordered", now, {"by": event.by, "moved": moved.id}) for job in changed)
+    return Step(_with_jobs(state, changed), changes)
 
 
 def _sampled(state: State, event: Sampled, now: float) -> Step:
     """Cards as measured now; jobs learn their use, and ended attempts' freed memory is let go."""
-    seen = replace(state, gpus=_by_uuid(event.gpus))
+    operations, judged = judge(state.operations, event.gpus, now)
+    seen = _with_cards(replace(state, operations=operations), event.gpus)
     measured, notable = _measurements(seen)
     step = _written(_with_jobs(seen, measured), notable, now)
     freed = _written(step.state, _releases(step.state, now), now)
-    result = Step(freed.state, (*step.changes, *freed.changes))
-    for loss in _losses(freed.state):
+    watched = replace(freed.state, watch=_watched(freed.state))
+    result = Step(watched, (*judged, *step.changes, *freed.changes))
+    for loss in _losses(watched):
         moved = _moved(result.state, loss, now)
         result = Step(moved.state, (*result.changes, *moved.changes), (*result.instructions, *moved.instructions))
     return result
+
+
+def _watched(state: State) -> Mapping[Key, Quiet]:
+    holders: dict[GpuUuid, list[Job]] = defaultdict(list)
+    for job in _busy_jobs(state):
+        for grant in job.grants:
+            if job.phase is Phase.RUNNING and grant.attempt == job.attempt:
+                holders[grant.gpu].append(job)
+    return observe(state.watch, state.gpus.values(), holders, state.settings)
 
 
 def _losses(state: State) -> list[GpuLost]:
@@ -251,6 +319,17 @@ def _written(state: State, changes: Sequence[_Found], now: float) -> Step:
 
 def _busy_jobs(state: State) -> list[Job]:
     return [state.jobs[job_id] for job_id in sorted(state.busy)]
+
+
+def _with_cards(state: State, gpus: Iterable[Gpu]) -> State:
+    seen = _by_uuid(gpus)
+    return replace(state, seen=seen, gpus=shown(state.operations, seen))
+
+
+def _with_operations(state: State, operations: Operations) -> State:
+    if operations is state.operations:
+        return state
+    return replace(state, operations=operations, gpus=shown(operations, state.seen))
 
 
 def _by_uuid(gpus: Iterable[Gpu]) -> dict[GpuUuid, Gpu]:

@@ -32,6 +32,23 @@ DELETE FROM work WHERE job_id = ?;
 -- forget_events: all that happened to it
 DELETE FROM event WHERE job_id = ?;
 
+-- operations: what was decided about the machine itself; no row before the first decision
+SELECT value FROM meta WHERE key = 'operations';
+
+-- pruned_to: the latest event that was pruned; no row before the first
+SELECT value FROM meta WHERE key = 'pruned_to';
+
+-- first_event_since: the oldest event of a time or later; they are in order, so the search ends at once
+SELECT seq FROM event WHERE at >= ? ORDER BY seq LIMIT 1;
+
+-- oldest_events: up to a sequence number, of jobs that have ended and of the machine; parameters: seq, limit
+SELECT seq FROM event
+WHERE seq <= ? AND NOT EXISTS (SELECT 1 FROM job WHERE job.id = event.job_id AND job.live = 1)
+ORDER BY seq LIMIT ?;
+
+-- delete_event: one event
+DELETE FROM event WHERE seq = ?;
+
 -- append_event: one event and the job it led to
 INSERT INTO event (seq, at, job_id, kind, detail, state) VALUES (?, ?, ?, ?, ?, ?);
 
@@ -62,4 +79,4 @@ SELECT state FROM job WHERE phase IN ('succeeded', 'failed') AND owner = ? AND n
 SELECT seq, at, kind, detail, state FROM event WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- events_after: the journal after a sequence number
-SELECT seq, at, kind, detail, state FROM event WHERE seq > ? ORDER BY seq LIMIT ?;
+SELECT seq, at, job_id, kind, detail, state FROM event WHERE seq > ? ORDER BY seq LIMIT ?;

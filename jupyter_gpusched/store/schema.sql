@@ -35,7 +35,8 @@ CREATE TABLE work (
     spec   TEXT NOT NULL
 );
 
--- Everything that happened, in order. ``state`` is the job after the event.
+-- Everything that happened, in order. ``state`` is the job after the event; without a ``job_id`` it is an event
+-- of the machine itself, and ``state`` its core.operations.Operations, NULL before anything was decided.
 CREATE TABLE event (
     seq    INTEGER PRIMARY KEY AUTOINCREMENT,
     at     REAL NOT NULL,

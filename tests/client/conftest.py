@@ -53,6 +53,7 @@ class FakeHost:
         self.cards = [a_gpu()]
         self.ending = {"phase": "succeeded", "exit_code": 0, "started_at": 1001.0, "ended_at": 1005.0}
         self.starts = []
+        self.standing, self.orders = [], []
         self.on_wait = None
 
     def submit(self, spec):
@@ -76,6 +77,23 @@ class FakeHost:
 
     def gpus(self):
         return self.cards
+
+    def alerts(self):
+        return self.standing
+
+    def quarantine(self, gpu, cause=None):
+        self.orders.append(("quarantine", gpu, cause))
+        return self.cards[0] | {"health": {"status": "quarantined", "cause": cause, "since": 1.0, "by": "ann"}}
+
+    def release(self, gpu, cause=None):
+        self.orders.append(("release", gpu, cause))
+        return self.cards[0]
+
+    def drain(self, cause=None):
+        return {"drained": {"since": 1.0, "by": "ann", "cause": cause}}
+
+    def resume(self, cause=None):
+        return {"drained": None}
 
     def jobs(self, *, phase=None, name=None, limit=None):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
