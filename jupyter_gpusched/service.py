@@ -18,7 +18,7 @@ from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Float, Unicode
+from traitlets import Bool, Float, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
@@ -87,6 +87,10 @@ class GpuSched(Configurable):
         "1G",
         help="How much of the log of an attempt stays on disk, at least `1M`: its head, and its newest half or more. "
         "Empty = all.",
+    ).tag(config=True)
+
+    cgroups = Bool(
+        True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
     ).tag(config=True)
 
     def log_bytes(self) -> int | None:
@@ -158,7 +162,7 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
-        means = await anyio.to_thread.run_sync(probe, jobs_folder)
+        means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
         store = await anyio.to_thread.run_sync(SqliteStore, self.state / "gpusched.sqlite")
         instance = secrets.token_hex(8)
         try:
