@@ -70,10 +70,12 @@ def ending(view: View) -> str | None:
 
 
 def sentence(view: View) -> str | None:
-    """Why it waits, or how it ended."""
+    """Why it waits, what is wrong with it, or how it ended."""
     if view["phase"] == "queued":
         place = f" (number {view['position']} in the queue)" if view["position"] else ""
         return f"{one_line(view['waiting']) or 'waiting'}{place}"
+    if view["overuse_mib"] is not None:
+        return one_line(view["advice"]) or None
     return ending(view)
 
 

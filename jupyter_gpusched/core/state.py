@@ -196,7 +196,7 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         raise NotLive(event.job_id, event)
     if isinstance(event, Claimed) and event.claim is not None and state.claimant not in {None, job.id}:
         raise IllegalTransition(job, event)
-    if isinstance(event, Exited) and event.exit.reason == "cuda_oom":
+    if isinstance(event, Exited) and event.exit.reason == "cuda_oom" and job.phase.active:
         busy = {one: state.jobs[one] for one in state.busy}
         event = replace(event, remedy=remedy(job, event.exit, busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)

@@ -21,6 +21,7 @@ from jupyter_gpusched.runner.records import (
     read_stop_file,
     take_claim,
     to_json,
+    write_file,
 )
 from jupyter_gpusched.runner.tree import boot_id
 
@@ -260,7 +261,7 @@ def _stream(text: str) -> Output:
 
 def keep_memory_curve(folder: Path, points: Sequence[tuple[float, int]]) -> None:
     """Put a job's use over its life into its folder. Raises ``OSError``, also where the folder is gone."""
-    durable_replace(str(folder), CURVE, to_json([[round(at, 3), used] for at, used in points]).encode())
+    _replace(folder, CURVE, to_json([list(point) for point in points]))
 
 
 def memory_curve(folder: Path) -> list[tuple[float, int]]:
@@ -273,12 +274,18 @@ def memory_curve(folder: Path) -> list[tuple[float, int]]:
 
 def keep_timeline(folder: Path, attempt: int, rows: Sequence[Record]) -> None:
     """Leave with an attempt who held what before it ran out of memory. Raises ``OSError``."""
-    durable_replace(str(attempt_folder(folder, attempt)), TIMELINE, to_json(list(rows)).encode())
+    _replace(attempt_folder(folder, attempt), TIMELINE, to_json(list(rows)))
 
 
 def timeline(folder: Path, attempt: int) -> list[Record]:
     """What was left with the attempt; empty where nothing was."""
     return [row for row in _listed(attempt_folder(folder, attempt), TIMELINE) if isinstance(row, dict)]
+
+
+def _replace(place: Path, name: str, text: str) -> None:
+    """Whole or not at all; a loss of power may take it, which is worth no wait for the disk."""
+    write_file(f"{place}/.{name}", text.encode())
+    (place / f".{name}").rename(place / name)
 
 
 def _listed(place: Path, name: str) -> list[Any]:
