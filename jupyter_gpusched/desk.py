@@ -146,7 +146,8 @@ class Handler(RequestHandler):
 
     def prepare(self) -> None:
         """Who is refused is told so once the whole body was read: until then nobody would listen."""
-        self.desk.last_asked = time.monotonic()
+        if wire.LOOKS_ON not in self.request.headers:
+            self.desk.last_asked = time.monotonic()
         try:
             self.admit()
         except (GpuSchedError, HTTPError) as error:

@@ -15,6 +15,9 @@ from .core.model import Grant, Job, Kind, Phase, Priority, Work
 
 PREFIX = "/gpusched/api/v1"
 
+LOOKS_ON = "X-Gpusched-Looks-On"
+"""Header of a request that is made by a clock and not by a person: it keeps no idle host alive."""
+
 GIVES_WAY = "simulation_gives_way"
 """Code of the refusal by an idle daemon that ends because the client asks for other simulated cards."""
 
