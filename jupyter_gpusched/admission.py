@@ -23,14 +23,15 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from . import wire
 from .core.ledger import check_fits
 from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
+from .learning import code_of, learned
 from .notebooks import read_notebook
 from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .submission import changed, is_text, read_job, read_terms
-from .wire import spec_of
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
@@ -72,6 +73,7 @@ class Admission:
         jobs: list[Job] = []
         works: dict[JobId, Work] = {}
         kept: dict[JobId, Kept] = {}
+        codes: dict[tuple[str, str | None], str | None] = {}
         now = self._engine.clock()
         surroundings = _surroundings(owner, home)
         for number, raw in enumerate(raws):
@@ -82,12 +84,14 @@ class Admission:
                 )
                 large = isinstance(raw, dict) and isinstance(text := raw.get("payload"), str) and len(text) > LARGE
                 job, work, payload = await anyio.to_thread.run_sync(read) if large else read()
-                self._check_machine(job, work)
+                _check_work(work)
                 if work.kind is Kind.NOTEBOOK:
                     kept[job.id] = (
                         NOTEBOOK,
                         await anyio.to_thread.run_sync(read_notebook, work, self._notebook_of(parent)),
                     )
+                job = await self._known_again(job, work, kept, codes)
+                self._check_card(job)
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
             except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
@@ -114,6 +118,30 @@ class Admission:
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, owner)) from None
 
+    async def reorder(self, job_id: JobId, order: wire.JobOrder, *, owner: str) -> None:
+        """Put a waiting job right before or after another of the owner's. Raises as ``amend`` does."""
+        anchor_id = order.before or order.after
+        if anchor_id is None or (order.before and order.after):
+            raise BadRequest(
+                "Give `before` or `after`, with the id of another waiting job.",
+                field="before",
+                hint="Change order and terms of a job in two requests.",
+            )
+        jobs = [await self._engine.job(each, owner) for each in (job_id, anchor_id)]
+        if job_id == anchor_id:
+            raise BadRequest(
+                f"A job cannot stand before or after itself ({job_id}).",
+                field="before" if order.before else "after",
+                hint="Name another of your waiting jobs.",
+            )
+        for job in jobs:
+            if job.phase is not Phase.QUEUED:
+                raise _out_of_queue(job)
+        try:
+            await self._engine.reorder(job_id, anchor_id, before=bool(order.before), by=owner)
+        except IllegalTransition as error:
+            raise _out_of_queue(await self._engine.job(error.job.id, owner)) from None
+
     async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
 
@@ -124,7 +152,7 @@ class Admission:
         work = await anyio.to_thread.run_sync(self._engine.store.work, job.id)
         if work is None:
             raise Unavailable(f"The journal does not say what job {job.id} runs.", hint="Submit it anew.")
-        spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
+        spec: dict[str, Any] = msgspec.to_builtins(wire.spec_of(job, work))
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
         raw = changed(spec, changes)
@@ -189,18 +217,46 @@ class Admission:
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _check_machine(self, job: Job, work: Work) -> None:
+    async def _known_again(
+        self, job: Job, work: Work, kept: dict[JobId, Kept], codes: dict[tuple[str, str | None], str | None]
+    ) -> Job:
+        """The job with a name for what it runs, and with the amount that was learned where it asks for that.
+
+        codes  of scripts that this batch has read already.
+        """
+        notebook = kept[job.id][1] if work.kind is Kind.NOTEBOOK else None
+        naming = partial(code_of, work, name=job.name, notebook=notebook)
+        if work.kind is Kind.SCRIPT:
+            place = work.cwd, work.path
+            if place not in codes:
+                codes[place] = await anyio.to_thread.run_sync(naming)
+            code = codes[place]
+        else:
+            code = naming()
+        job = replace(job, code=code)
+        if job.learned is None:
+            return job
+        engine, simulated = self._engine, self._gpus.simulated
+        vram, words = await anyio.to_thread.run_sync(
+            lambda: learned(job, engine.store, engine.state, simulated=simulated)
+        )
+        return replace(job, request=replace(job.request, vram=vram), learned=words)
+
+    def _check_card(self, job: Job) -> None:
         state = self._engine.state
         check_fits(job.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
-        _check_folder(work)
-        if work.kind is Kind.SCRIPT:
-            _check_script(work)
-        if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
-            raise BadRequest(
-                f"python: there is no interpreter {work.python!r}.",
-                field="python",
-                hint="Give the full path of a Python, for example ~/venv/bin/python.",
-            )
+
+
+def _check_work(work: Work) -> None:
+    _check_folder(work)
+    if work.kind is Kind.SCRIPT:
+        _check_script(work)
+    if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
+        raise BadRequest(
+            f"python: there is no interpreter {work.python!r}.",
+            field="python",
+            hint="Give the full path of a Python, for example ~/venv/bin/python.",
+        )
 
 
 def _surroundings(owner: str, home: str) -> dict[str, str]:
@@ -243,6 +299,13 @@ def _check_script(work: Work) -> None:
 def _too_late(job: Job) -> WrongPhase:
     hint = "Resubmit it with the changes." if job.phase.final else "Cancel it and resubmit it with the changes."
     return WrongPhase(f"Job {job.id} is {job.phase.value}; only a queued job can be changed.", hint=hint)
+
+
+def _out_of_queue(job: Job) -> WrongPhase:
+    return WrongPhase(
+        f"Job {job.id} is {job.phase.value}; only jobs that wait have an order.",
+        hint="`jupyter gpusched ls --phase queued` lists those that wait.",
+    )
 
 
 def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:

@@ -16,6 +16,7 @@ import anyio.to_thread
 
 from .core.model import Job, JobId
 from .launch import attempt as files
+from .launch.logs import log_size
 
 LOOK_EVERY_S = 0.5
 
@@ -60,9 +61,9 @@ class Growth:
         if before.attempt != job.attempt:
             before = Reach(job.attempt)
         folder = self.folder(job.id)
-        log_size = files.log_size(folder, job.attempt)
+        size = log_size(folder, job.attempt)
         counted, lines = files.journaled_since(folder, job.attempt, before.counted)
         if counted is None:  # no journal of outputs: the log is the one output, and the cursor a place in it
-            return Reach(job.attempt, log_size, log_size)
+            return Reach(job.attempt, size, size)
         earlier = before.cursor if before.counted else 0
-        return replace(before, cursor=earlier + lines, log_size=log_size, counted=counted)
+        return replace(before, cursor=earlier + lines, log_size=size, counted=counted)

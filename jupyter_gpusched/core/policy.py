@@ -118,13 +118,14 @@ def _overdue(state: State, job: Job, now: float) -> bool:
 def _next_overdue(state: State, place: _Place, now: float) -> _Place | None:
     """The first job, from here on in the same line, that has waited long enough for a claim.
 
-    A line is in the order of submission, so the search ends at the first job that is too young.
+    A line is in the order of submission but for jobs whose owner changed it, so the search ends at
+    the first other one that is too young.
     """
     _, request_class, start = place
     line = state.queue[request_class]
     for at in range(start, len(line)):
         job = state.jobs[line[at].job_id]
-        if job.submitted_at + state.settings.claim_after_s > now:
+        if job.place_at is None and job.submitted_at + state.settings.claim_after_s > now:
             return None
         if _overdue(state, job, now):
             return line[at], request_class, at

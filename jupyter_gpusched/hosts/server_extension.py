@@ -157,7 +157,7 @@ class RelayHandler(APIHandler):
         if line.startswith("HTTP/"):
             self.set_status(int(line.split()[1]))
         name, found, value = line.partition(":")
-        if found and name.lower() in ("content-type", "x-gpusched-log-size", "allow"):
+        if found and name.lower() in ("content-type", "x-gpusched-log-size", "x-gpusched-log-next", "allow"):
             self.set_header(name, value.strip())
 
     def _chunk(self, data: bytes) -> None:
@@ -201,6 +201,7 @@ class GpuSchedExtension(ExtensionApp):
     def initialize_settings(self) -> None:
         self._state = state_folder()
         self._config = GpuSched(parent=self)
+        self._say_where_files_lie()
         self._host = HostThread(self._state, self._config)
         self._host.start()
 
@@ -210,6 +211,16 @@ class GpuSchedExtension(ExtensionApp):
         self._feed = Feed(self._state)
         self.handlers.append((rf"{PREFIX}/stream", StreamHandler, {"feed": self._feed}))
         self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client, "state": self._state}))
+
+    def _say_where_files_lie(self) -> None:
+        """To the page, which names files from the server's root: a job needs their place on this machine.
+
+        A server whose files lie in no folder (in a database, say) says nothing.
+        """
+        root = getattr(self.serverapp.contents_manager, "root_dir", None) if self.serverapp else None
+        if root and Path(root).is_absolute() and self.serverapp is not None:
+            page = self.serverapp.web_app.settings.setdefault("page_config_data", {})
+            page["gpuschedRoot"] = str(Path(root))
 
     async def stop_extension(self) -> None:
         """Stop hosting; unfinished jobs are left in the care of the daemon."""

@@ -1,7 +1,8 @@
 """The browser's WebSocket: what happens on the host, read once per server, for every open tab.
 
-A tab gets a snapshot and then every job event after it; of GPU and queue figures only the
-newest, so that a slow tab has no backlog. It reads and never acts: a tab acts by REST.
+A tab gets a snapshot and then every event after it; of GPU and queue figures only the newest,
+so that a slow tab has no backlog. One that comes back names the last event it has seen, and
+gets what it missed. It reads and never acts: a tab acts by REST.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import JupyterHandler
@@ -32,12 +36,18 @@ MOST_PENDING = 1000
 """Job frames that may wait for a tab; one further behind is given a snapshot instead."""
 
 ENDED_KEPT = 50
-QUEUED_ASKED = 200
+PAGE = 1000
+
+HEARTBEAT_S = 15.0
+"""After so long without a frame a tab is told that nothing is new, so that it notices a dead connection."""
 
 _SILENCE_S = 30.0
 _PAUSES_S = (0.05, 0.2, 0.5)
 _LONGEST_PAUSE_S = 1.0
 _QUEUE_EVERY_S = 1.0
+_QUEUE_SHARE = 0.05
+"""Most of the time that asking after the queue may take: a long queue is asked after less often."""
+
 _FINAL = frozenset(phase.value for phase in FINAL)
 
 Frame = dict[str, Any]
@@ -51,12 +61,18 @@ class Picture:
     connected: bool = False
     jobs: dict[str, Frame] = field(default_factory=dict)
     gpus: list[Frame] = field(default_factory=list)
+    alerts: dict[str, Frame] = field(default_factory=dict)
 
     def take(self, frame: Frame) -> None:
         self.seq = frame.get("seq", self.seq)
         if frame["type"] == "snapshot":
             self.jobs = {job["id"]: job for job in frame["jobs"]}
             self.gpus = frame["gpus"]
+            self.alerts = {alert["id"]: alert for alert in frame.get("alerts", [])}
+        elif frame["type"] == "alert":
+            self.alerts.pop(frame["alert"]["id"], None)
+            if frame["event"] != "resolved":
+                self.alerts[frame["alert"]["id"]] = frame["alert"]
         elif frame["type"] == "gpus":
             self.gpus = frame["gpus"]
         elif frame["type"] == "job":
@@ -80,9 +96,33 @@ class Picture:
             if self.jobs.get(view["id"], view)["phase"] == "queued":
                 self.jobs[view["id"]] = view
 
+    def status(self) -> str:
+        return json.dumps({"type": "status", "connected": self.connected})
+
     def snapshot(self) -> str:
         shown = {"seq": self.seq, "type": "snapshot", "jobs": list(self.jobs.values()), "gpus": self.gpus}
-        return json.dumps(shown | {"connected": self.connected})
+        return json.dumps(shown | {"alerts": list(self.alerts.values()), "connected": self.connected})
+
+
+class Recent:
+    """The events of late, for a tab that comes back: complete after ``since``."""
+
+    def __init__(self, since: int) -> None:
+        self._since = since
+        self._frames: deque[tuple[int, str]] = deque()
+
+    def add(self, seq: int, text: str) -> None:
+        self._frames.append((seq, text))
+        if len(self._frames) > MOST_PENDING:
+            self._since = self._frames.popleft()[0]
+
+    def after(self, seq: int) -> list[str] | None:
+        """What came after this event; None when that is not known any more."""
+        return [text for at, text in self._frames if at > seq] if seq >= self._since else None
+
+
+_IN_ORDER = frozenset({"job", "alert"})
+_NEWEST_ONLY = frozenset({"gpus", "queue", "status"})
 
 
 class Tab:
@@ -96,7 +136,7 @@ class Tab:
         self._more = asyncio.Event()
 
     def put(self, kind: str, text: str) -> None:
-        if kind in ("gpus", "queue") or kind.startswith("outputs"):
+        if kind in _NEWEST_ONLY or kind.startswith("outputs"):
             self._newest[kind] = text
         elif len(self._in_order) < MOST_PENDING:
             self._in_order.append(text)
@@ -115,7 +155,10 @@ class Tab:
         """Send until the tab is gone, each frame when the one before has left."""
         with suppress(WebSocketClosedError):
             while True:
-                await self._more.wait()
+                try:
+                    await asyncio.wait_for(self._more.wait(), HEARTBEAT_S)
+                except asyncio.TimeoutError:
+                    await self._send(self._picture.status())
                 self._more.clear()
                 while text := self._next():
                     await self._send(text)
@@ -136,15 +179,30 @@ class Feed:
         self._tabs: set[Tab] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._queue_is_old = asyncio.Event()
+        self._recent: Recent | None = None
+        self._queue: str | None = None
 
-    def join(self, send: Callable[[str], Awaitable[None]]) -> Tab:
+    def join(self, send: Callable[[str], Awaitable[None]], after: int | None = None) -> Tab:
+        """Take in a tab; ``after`` is the last event that it has seen, if it comes back."""
         if not self._tabs:
             self._begin()
         tab = Tab(send, self._picture)
         self._tabs.add(tab)
-        if self._picture.seq is not None:
+        seen = after is not None and self._picture.seq is not None and after <= self._picture.seq
+        missed = self._recent.after(after) if seen and self._recent and after is not None else None
+        if missed is not None:
+            self._catch_up(tab, missed)
+        elif self._picture.seq is not None:
             tab.start_over()
         return tab
+
+    def _catch_up(self, tab: Tab, missed: list[str]) -> None:
+        for text in missed:
+            tab.put("job", text)
+        tab.put("gpus", json.dumps({"type": "gpus", "gpus": self._picture.gpus}))
+        if self._queue:
+            tab.put("queue", self._queue)
+        tab.put("status", self._picture.status())
 
     def leave(self, tab: Tab) -> None:
         self._tabs.discard(tab)
@@ -158,6 +216,7 @@ class Feed:
 
     def _begin(self) -> None:
         self._picture = Picture()
+        self._recent = self._queue = None
         self._queue_is_old = asyncio.Event()
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._refresh_queue())]
 
@@ -197,16 +256,19 @@ class Feed:
         self._picture.take(frame)
         self._queue_is_old.set()
         if frame["type"] == "snapshot" or frame.get("event") == "deleted":
+            self._recent = Recent(frame["seq"])
             for tab in self._tabs:
                 tab.start_over()
         else:
+            if frame["type"] in _IN_ORDER and self._recent:
+                self._recent.add(frame["seq"], line.decode().rstrip("\n"))
             of_one_job = f" {frame['job_id']}" if frame["type"] == "outputs" else ""
             self._send_all(frame["type"] + of_one_job, line.decode().rstrip("\n"))
 
     def _say_connected(self, connected: bool) -> None:
         if connected != self._picture.connected or self._picture.seq is None:
             self._picture.connected = connected
-            self._send_all("status", json.dumps({"type": "status", "connected": connected}))
+            self._send_all("status", self._picture.status())
 
     def _send_all(self, kind: str, text: str) -> None:
         for tab in self._tabs:
@@ -214,22 +276,45 @@ class Feed:
 
     async def _refresh_queue(self) -> None:
         """What waiting jobs wait for changes without an event of their own: ask, at most once a second."""
-        shown: list[Frame] = []
         while True:
             await self._queue_is_old.wait()
             self._queue_is_old.clear()
+            began = time.monotonic()
             if self._picture.queued():
                 with suppress(HostLost, ValueError):
                     queued = await self._queued()
                     self._picture.take_queue(queued)
-                    if queued != shown:
-                        shown = queued
-                        self._send_all("queue", json.dumps({"type": "queue", "jobs": queued}))
-            await asyncio.sleep(_QUEUE_EVERY_S)
+                    text = _queue_frame(queued)
+                    if text != self._queue:
+                        self._queue = text
+                        self._send_all("queue", text)
+            await asyncio.sleep(max(_QUEUE_EVERY_S, (time.monotonic() - began) / _QUEUE_SHARE))
 
     async def _queued(self) -> list[Frame]:
-        async with answer(self._state, f"jobs?phase=queued&limit={QUEUED_ASKED}") as body:
-            return list(json.loads(await body.read())["items"])
+        found: list[Frame] = []
+        cursor = ""
+        while True:
+            async with answer(self._state, f"jobs?phase=queued&limit={PAGE}{cursor}") as body:
+                page = json.loads(await body.read())
+            found += page["items"]
+            if page["next_cursor"] is None:
+                return found
+            cursor = f"&cursor={quote(page['next_cursor'])}"
+
+
+def _queue_frame(queued: list[Frame]) -> str:
+    """The words of many: thousands of jobs wait for a handful of things, so that each text is sent once."""
+    texts: dict[str, int] = {}
+    places = [
+        (
+            view["id"],
+            view["position"],
+            view["estimated_start"],
+            None if view["waiting"] is None else texts.setdefault(view["waiting"], len(texts)),
+        )
+        for view in queued
+    ]
+    return json.dumps({"type": "queue", "places": places, "waiting": list(texts)})
 
 
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -249,7 +334,8 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     def open(self, *args: str, **kwargs: str) -> None:
         super().open(*args, **kwargs)
-        self._tab = self._feed.join(self._write)
+        after = self.get_query_argument("after", "")
+        self._tab = self._feed.join(self._write, int(after) if re.fullmatch(r"\d{1,18}", after) else None)
         self._sending = asyncio.create_task(self._tab.run())
 
     async def _write(self, text: str) -> None:

@@ -3,19 +3,33 @@
 
 import { ServerConnection } from '@jupyterlab/services';
 
-import { ErrorBody, GpuView, Health, JobView, PREFIX } from './wire';
+import { Sample } from './state';
+import { ErrorBody, Health, JobView, PREFIX } from './wire';
 
 export interface StoredLog {
   bytes: Uint8Array;
   size: number;
+  /** Where to go on reading; part of a long log may be missing in between. */
+  next: number;
 }
 
-export type Frame =
-  | { type: 'snapshot'; jobs: JobView[]; gpus: GpuView[]; connected: boolean }
-  | { type: 'job'; job: JobView }
-  | { type: 'gpus'; gpus: GpuView[] }
-  | { type: 'queue'; jobs: JobView[] }
-  | { type: 'status'; connected: boolean };
+/** What was submitted, as the journal has it; only what is shown is named here. */
+export type Spec = Record<string, unknown>;
+
+/** Something that happened to a job. */
+export interface JobEvent {
+  seq: number;
+  at: number;
+  kind: string;
+  detail: Record<string, unknown> | null;
+}
+
+/** Output number and nbformat output. */
+export interface OutputPage {
+  items: Record<string, unknown>[];
+  next: number;
+  final: boolean;
+}
 
 /** An answer that is no success; `message` is one for a person. */
 export class Refused extends Error {
@@ -36,8 +50,7 @@ export async function job(id: string): Promise<JobView> {
 }
 
 export async function recentJobs(limit: number): Promise<JobView[]> {
-  const page = (await (await ask(`jobs?limit=${limit}`)).json()) as { items: JobView[] };
-  return page.items;
+  return items<JobView>(`jobs?limit=${limit}`);
 }
 
 export async function health(): Promise<Health> {
@@ -49,28 +62,94 @@ export async function cancel(id: string): Promise<JobView> {
   return answer.json() as Promise<JobView>;
 }
 
+/** Queue a job; its id. */
+export async function submit(spec: Spec): Promise<string> {
+  const answer = await ask('jobs', { method: 'POST', body: JSON.stringify(keyed(spec)) });
+  return ((await answer.json()) as { id: string }).id;
+}
+
+/** Queue the same work again, with changes if any; the new job's id. */
+export async function resubmit(id: string, changes: Spec = {}): Promise<string> {
+  const answer = await ask(`${pathOf(id)}/resubmit`, { method: 'POST', body: JSON.stringify(keyed(changes)) });
+  return ((await answer.json()) as { id: string }).id;
+}
+
+/** Put a waiting job right before or after another one. */
+export async function reorder(id: string, where: { before: string } | { after: string }): Promise<JobView> {
+  const answer = await ask(pathOf(id), { method: 'PATCH', body: JSON.stringify(where) });
+  return answer.json() as Promise<JobView>;
+}
+
+export async function spec(id: string): Promise<Spec> {
+  return (await ask(`${pathOf(id)}/spec`)).json() as Promise<Spec>;
+}
+
 export async function log(id: string, attempt: number, offset: number, limit: number): Promise<StoredLog> {
   const answer = await ask(`${pathOf(id)}/log?attempt=${attempt}&offset=${offset}&limit=${limit}`);
   return {
     bytes: new Uint8Array(await answer.arrayBuffer()),
-    size: Number(answer.headers.get('X-Gpusched-Log-Size') ?? 0)
+    size: Number(answer.headers.get('X-Gpusched-Log-Size') ?? 0),
+    next: Number(answer.headers.get('X-Gpusched-Log-Next') ?? offset)
   };
 }
 
-export function openStream(): WebSocket {
-  const settings = ServerConnection.makeSettings();
-  const token = settings.appendToken && settings.token ? `?token=${encodeURIComponent(settings.token)}` : '';
-  return new settings.WebSocket(`${withoutSlash(settings.wsUrl)}${PREFIX}/stream${token}`);
+export async function outputs(id: string, attempt: number, after: number): Promise<OutputPage> {
+  const answer = await ask(`${pathOf(id)}/outputs?attempt=${attempt}&after=${after}`);
+  return answer.json() as Promise<OutputPage>;
 }
 
-function pathOf(id: string): string {
+/** What happened to a job, oldest first; null where the host does not tell. */
+export async function events(id: string): Promise<JobEvent[] | null> {
+  return unlessUnknown(items<JobEvent>(`${pathOf(id)}/events`));
+}
+
+/** How much memory a job used in the course of its life; null where the host does not tell. */
+export async function memory(id: string): Promise<{ at: number; used_mib: number | null }[] | null> {
+  return unlessUnknown(items(`${pathOf(id)}/memory`));
+}
+
+/** The last minutes of all cards; null where the host does not tell. */
+export async function gpuHistory(since: number): Promise<(Sample & { uuid: string })[] | null> {
+  return unlessUnknown(items(`gpus/history?since=${Math.floor(since)}`));
+}
+
+export function openStream(after: number | null): WebSocket {
+  const settings = ServerConnection.makeSettings();
+  const query = new URLSearchParams(after === null ? {} : { after: String(after) });
+  if (settings.appendToken && settings.token) {
+    query.set('token', settings.token);
+  }
+  return new settings.WebSocket(`${withoutSlash(settings.wsUrl)}${PREFIX}/stream?${query}`);
+}
+
+export function pathOf(id: string): string {
   if (!isJobId(id)) {
     throw new Refused(404, 'This is not the id of a job.');
   }
   return `jobs/${encodeURIComponent(id)}`;
 }
 
-async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+/** A submission that may be sent twice and is queued once. */
+function keyed(spec: Spec): Spec {
+  return { idempotency_key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, ...spec };
+}
+
+async function items<Item>(path: string): Promise<Item[]> {
+  return ((await (await ask(path)).json()) as { items: Item[] }).items;
+}
+
+async function unlessUnknown<Answer>(answer: Promise<Answer>): Promise<Answer | null> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) {
+      return null;
+    }
+    throw error;
+  }
+}
+
+export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const settings = ServerConnection.makeSettings();
   const url = `${withoutSlash(settings.baseUrl)}${PREFIX}/${path}`;
   const answer = await ServerConnection.makeRequest(url, init, settings);

@@ -1,114 +1,234 @@
-// One bar per GPU: what is promised to your jobs and to others', used by strangers, being released, and free.
+// One row per GPU: a bar of who holds what, its figures, its last minutes, and what is wrong with it.
 
 import * as React from 'react';
 
-import { GpuView, Holder } from './wire';
-import { figures, mib, SIMULATED } from './words';
+import { KINDS, Kind, Share, sharesOf } from './shares';
+import { Sparkline } from './sparkline';
+import { Sample, State } from './state';
+import { store } from './store';
+import { trans } from './translation';
+import { GpuView } from './wire';
+import { figures, holding, mib } from './words';
 
-type Part = 'own' | 'others' | 'foreign' | 'releasing' | 'free';
+const SHOWN_S = 300;
 
-const NAMES: Record<Part, string> = {
-  own: 'your jobs',
-  others: "others' jobs",
-  foreign: 'outside the queue',
-  releasing: 'being freed',
-  free: 'free'
-};
-
-const ORDER: Part[] = ['own', 'others', 'foreign', 'releasing', 'free'];
-
-export function Bars(props: { gpus: readonly GpuView[]; cause: string | null }): JSX.Element {
-  if (!props.gpus.length) {
+export function Bars(props: { state: State; open: (id: string) => void }): JSX.Element {
+  const { gpus, gpuCause, history } = props.state;
+  React.useEffect(() => store.wantHistory(), []);
+  if (!gpus.length) {
     return (
       <p className="gpusched-none" data-testid="gpusched-no-gpu">
-        No GPU can be used here: {props.cause ?? 'none was found.'}
+        {trans.__('No GPU can be used here: %1', gpuCause ?? trans.__('none was found.'))}
       </p>
     );
   }
-  const present = new Set(props.gpus.flatMap(gpu => [...parts(gpu).keys()]));
+  const present = new Set(gpus.flatMap(gpu => sharesOf(gpu).map(share => share.kind)));
   return (
     <>
       <ul className="gpusched-gpus">
-        {props.gpus.map(gpu => (
-          <Bar key={gpu.uuid} gpu={gpu} />
+        {gpus.map(gpu => (
+          <Card key={gpu.uuid} gpu={gpu} samples={history.get(gpu.uuid) ?? []} open={props.open} />
         ))}
       </ul>
-      <Legend parts={ORDER.filter(part => present.has(part))} />
+      <Legend kinds={KINDS.filter(kind => present.has(kind))} />
     </>
   );
 }
 
-function Bar({ gpu }: { gpu: GpuView }): JSX.Element {
-  const shares = parts(gpu);
-  const words = [...shares].map(([part, amount]) => `${NAMES[part]} ${mib(amount)}`).join(', ');
-  const titleId = `gpusched-${gpu.uuid}`;
+function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: string) => void }): JSX.Element {
+  const { gpu } = props;
+  const ill = gpu.health.status !== 'ok';
   return (
-    <li className="gpusched-gpu" data-testid="gpusched-gpu" data-uuid={gpu.uuid} aria-labelledby={titleId}>
+    <li
+      className={`gpusched-gpu${ill ? ' gpusched-ill' : ''}`}
+      data-testid="gpusched-gpu"
+      data-uuid={gpu.uuid}
+      aria-label={`GPU ${gpu.index} ${gpu.name}`}
+    >
       <div className="gpusched-head">
-        <span id={titleId}>
+        <span className="gpusched-gpu-name" title={`${gpu.name} · ${gpu.uuid}`}>
           <b>GPU {gpu.index}</b> {gpu.name}
         </span>
         {gpu.simulated && <Simulated />}
+        <span className="gpusched-space" />
+        <Reading gpu={gpu} />
       </div>
-      <div className="gpusched-bar" role="img" aria-label={words} title={words}>
-        {[...shares].map(([part, amount]) => (
-          <span key={part} className={`gpusched-part gpusched-${part}`} style={{ flexGrow: amount }} />
-        ))}
-      </div>
-      <div className="gpusched-facts">{figures(gpu)}</div>
-      {gpu.health.status !== 'ok' && (
-        <div className="gpusched-trouble" role="status">
-          {gpu.health.status}
+      {gpu.health.status !== 'lost' && <Bar gpu={gpu} open={props.open} />}
+      {ill && (
+        <div className="gpusched-trouble" data-testid="gpusched-health">
+          <b>{healthName(gpu.health.status)}</b>
           {gpu.health.cause && `: ${gpu.health.cause}`}
         </div>
       )}
+      {gpu.health.status !== 'lost' && <Minutes gpu={gpu} samples={props.samples} />}
     </li>
   );
 }
 
-function Legend(props: { parts: Part[] }): JSX.Element {
+/** Load and temperature, where the card tells. */
+function Reading({ gpu }: { gpu: GpuView }): JSX.Element {
+  return (
+    <span className="gpusched-reading">
+      {gpu.utilization_pct !== null && (
+        <span title={trans.__('Load')}>{`${Math.round(gpu.utilization_pct)} %`}</span>
+      )}
+      {gpu.temperature_c !== null && (
+        <span title={trans.__('Temperature')}>{`${Math.round(gpu.temperature_c)} °C`}</span>
+      )}
+      {gpu.power_w !== null && <span title={trans.__('Power')}>{`${Math.round(gpu.power_w)} W`}</span>}
+    </span>
+  );
+}
+
+/** The bar; each part says whose it is when pointed at or focused, arrow keys go from part to part. */
+function Bar({ gpu, open }: { gpu: GpuView; open: (id: string) => void }): JSX.Element {
+  const shares = sharesOf(gpu);
+  const [told, setTold] = React.useState<number | null>(null);
+  const [stop, setStop] = React.useState(0);
+  const bar = React.useRef<HTMLDivElement>(null);
+  const at = Math.min(stop, shares.length - 1);
+  const share = told === null ? undefined : shares[told];
+  const go = (event: React.KeyboardEvent): void => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      const next = (at + step + shares.length) % shares.length;
+      setStop(next);
+      (bar.current?.children[next] as HTMLElement | undefined)?.focus();
+    }
+  };
+  return (
+    <>
+      <div
+        ref={bar}
+        className="gpusched-bar"
+        role="group"
+        aria-label={trans.__('Memory of GPU %1', gpu.index)}
+        onKeyDown={go}
+        onMouseLeave={() => setTold(null)}
+        onBlur={() => setTold(null)}
+      >
+        {shares.map((part, number) => (
+          <Part
+            key={keyOf(part, number)}
+            share={part}
+            stop={number === at}
+            tell={() => {
+              setTold(number);
+              setStop(number);
+            }}
+            open={open}
+          />
+        ))}
+      </div>
+      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share) : figures(gpu)}</div>
+    </>
+  );
+}
+
+function Part(props: {
+  share: Share;
+  stop: boolean;
+  tell: () => void;
+  open: (id: string) => void;
+}): JSX.Element {
+  const { kind, mib: amount, holder } = props.share;
+  const id = holder?.job_id ?? null;
+  const common = {
+    className: `gpusched-part gpusched-${kind}`,
+    style: { flexGrow: amount },
+    tabIndex: props.stop ? 0 : -1,
+    'aria-label': wordsOf(props.share),
+    'data-kind': kind,
+    'data-testid': 'gpusched-part',
+    onMouseEnter: props.tell,
+    onFocus: props.tell
+  };
+  return id === null ? (
+    <span role="img" {...common} />
+  ) : (
+    <button type="button" {...common} onClick={() => props.open(id)} />
+  );
+}
+
+function wordsOf({ kind, mib: amount, holder }: Share): string {
+  if (holder) {
+    return holding(holder, amount, Date.now() / 1000);
+  }
+  return kind === 'free'
+    ? trans.__('free: %1', mib(amount))
+    : trans.__('outside the queue, nobody known: %1', mib(amount));
+}
+
+function keyOf({ kind, holder }: Share, number: number): string {
+  return holder ? `${kind}-${holder.job_id ?? holder.pid ?? number}` : kind;
+}
+
+function Minutes({ gpu, samples }: { gpu: GpuView; samples: readonly Sample[] }): JSX.Element | null {
+  if (samples.length < 2) {
+    return null;
+  }
+  const loads = samples.map(({ at, utilization_pct }) => ({ at, value: utilization_pct }));
+  const used = samples.map(({ at, used_mib }) => ({ at, value: used_mib }));
+  const measured = loads.some(point => point.value !== null);
+  const from = gpu.sampled_at - SHOWN_S;
+  return (
+    <div className="gpusched-minutes">
+      <Sparkline
+        points={used}
+        from={from}
+        to={gpu.sampled_at}
+        most={gpu.total_mib}
+        className="gpusched-of-memory"
+        label={trans.__('Memory used in the last 5 minutes, now %1', mib(gpu.used_mib))}
+      />
+      {measured && (
+        <Sparkline
+          points={loads}
+          from={from}
+          to={gpu.sampled_at}
+          most={100}
+          className="gpusched-of-load"
+          label={trans.__('Load in the last 5 minutes, now %1 %', Math.round(gpu.utilization_pct ?? 0))}
+        />
+      )}
+    </div>
+  );
+}
+
+function Legend({ kinds }: { kinds: readonly Kind[] }): JSX.Element {
+  const names: Record<Kind, string> = {
+    own: trans.__('your jobs'),
+    others: trans.__("others' jobs"),
+    lease: trans.__('leases'),
+    foreign: trans.__('outside the queue'),
+    releasing: trans.__('being freed'),
+    free: trans.__('free')
+  };
   return (
     <div className="gpusched-legend" aria-hidden="true">
-      {props.parts.map(part => (
-        <span key={part}>
-          <i className={`gpusched-key gpusched-${part}`} /> {NAMES[part]}
+      {kinds.map(kind => (
+        <span key={kind}>
+          <i className={`gpusched-key gpusched-${kind}`} /> {names[kind]}
         </span>
       ))}
     </div>
   );
 }
 
+function healthName(status: string): string {
+  const names: Record<string, string> = {
+    lost: trans.__('Lost'),
+    quarantined: trans.__('Quarantined'),
+    unknown: trans.__('State unknown')
+  };
+  return names[status] ?? status;
+}
+
 export function Simulated(): JSX.Element {
   return (
-    <span className="gpusched-simulated" title="This card does not exist; it is simulated.">
-      {SIMULATED}
+    <span className="gpusched-simulated" title={trans.__('This card does not exist; it is simulated.')}>
+      {trans.__('SIMULATED')}
     </span>
   );
-}
-
-/** How a card's memory is divided, in MiB; what has no share is left out. */
-function parts(gpu: GpuView): Map<Part, number> {
-  const shares: Record<Part, number> = { own: 0, others: 0, foreign: 0, releasing: 0, free: 0 };
-  for (const holder of gpu.holders) {
-    shares[partOf(holder)] += amountOf(holder);
-  }
-  shares.foreign = Math.max(shares.foreign, gpu.foreign_mib ?? 0);
-  const taken = shares.own + shares.others + shares.foreign + shares.releasing;
-  shares.free = Math.max(0, gpu.total_mib - taken);
-  return new Map(ORDER.filter(part => shares[part] > 0).map(part => [part, shares[part]]));
-}
-
-function partOf(holder: Holder): Part {
-  if (holder.kind === 'foreign') {
-    return 'foreign';
-  }
-  if (holder.state === 'releasing') {
-    return 'releasing';
-  }
-  return holder.job_id ? 'own' : 'others';
-}
-
-function amountOf(holder: Holder): number {
-  const used = holder.vram_mib ?? 0;
-  return holder.state === 'releasing' ? used : Math.max(used, holder.promised_mib ?? 0);
 }

@@ -4,8 +4,9 @@ import * as React from 'react';
 
 import { State, store } from './store';
 
-export function useStore(): State {
-  return React.useSyncExternalStore(store.subscribe, store.state);
+/** The state as it is; followed only while `active`, since a view that nobody sees asks for nothing. */
+export function useStore(active = true): State {
+  return React.useSyncExternalStore(active ? store.subscribe : still, store.state);
 }
 
 /** Seconds since the epoch, moving on once a second while something on the page counts. */
@@ -15,8 +16,12 @@ export function useNow(counting: boolean): number {
     if (!counting) {
       return;
     }
-    const timer = window.setInterval(() => setNow(Date.now() / 1000), 1000);
+    const timer = window.setInterval(() => document.hidden || setNow(Date.now() / 1000), 1000);
     return () => window.clearInterval(timer);
   }, [counting]);
   return now;
+}
+
+function still(): () => void {
+  return () => undefined;
 }

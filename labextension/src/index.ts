@@ -1,19 +1,5 @@
-// The plugin: puts the panel into the sidebar.
+// The plugins of this extension; each says in its own file what it adds.
 
-import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { plugin as panel } from './plugin';
 
-import { Panel } from './panel';
-
-const plugin: JupyterFrontEndPlugin<void> = {
-  id: 'jupyter-gpusched:plugin',
-  description: 'GPUs and jobs in the sidebar.',
-  autoStart: true,
-  optional: [ILayoutRestorer],
-  activate: (app: JupyterFrontEnd, restorer: ILayoutRestorer | null) => {
-    const panel = new Panel();
-    restorer?.add(panel, panel.id);
-    app.shell.add(panel, 'left', { rank: 550 });
-  }
-};
-
-export default plugin;
+export default [panel];

@@ -10,10 +10,10 @@ import { Simulated } from './bars';
 import { CancelButton } from './cancel';
 import { useNow, useStore } from './hooks';
 import { LogTail } from './log';
-import { Phase } from './queue';
+import { Phase } from './phase';
 import { store } from './store';
 import { Piece } from './terminal';
-import { JobView } from './wire';
+import { GpuRef, JobView } from './wire';
 import { isFinal, lasted, mib, sentence, wants } from './words';
 
 export const MIME = 'application/vnd.gpusched.job+json';
@@ -63,7 +63,7 @@ function isSavedView(data: unknown, id: string): data is JobView {
     isTextOrNull(view.message) &&
     isTextOrNull(view.reason) &&
     Array.isArray(view.gpus) &&
-    view.gpus.every(gpu => typeof gpu?.index === 'number' && typeof gpu?.name === 'string') &&
+    view.gpus.every((gpu: Partial<GpuRef> | null) => typeof gpu?.index === 'number' && typeof gpu.name === 'string') &&
     Array.isArray(view.attempts)
   );
 }
@@ -143,7 +143,7 @@ function factsOf(view: JobView, now: number | null): string {
   return facts.filter(Boolean).join(' · ');
 }
 
-function Text({ view }: { view: JobView }): JSX.Element | null {
+export function Text({ view }: { view: JobView }): JSX.Element | null {
   const box = React.useRef<HTMLDivElement>(null);
   const tail = useLog(view, box);
   const atEnd = React.useRef(true);
@@ -225,6 +225,6 @@ function useLog(view: JobView, box: React.RefObject<HTMLElement>): LogTail {
       gone = true;
       window.clearTimeout(timer);
     };
-  }, [view.id, over, view.attempts.length]);
+  }, [view.id, over, view.attempts.length, box]);
   return tail.current;
 }

@@ -41,12 +41,12 @@ export class LogTail {
 
   private async _readOn(id: string): Promise<boolean> {
     const before = this._offset;
-    const { bytes, size } = await api.log(id, this._attempt, this._offset, CHUNK_BYTES);
+    const { bytes, size, next } = await api.log(id, this._attempt, this._offset, CHUNK_BYTES);
     if (size - this._offset > CHUNK_BYTES) {
       this._skipTo(size - SHOWN_BYTES); // more came than is ever shown
       return true;
     }
-    this._offset += bytes.length;
+    this._offset = next;
     this.terminal.write(this._decoder.decode(bytes, { stream: true }));
     return this._offset > before;
   }

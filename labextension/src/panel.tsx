@@ -1,59 +1,80 @@
-// The sidebar panel: the cards above, the queue below, and whether they are live.
+// The sidebar panel: alerts on top, the cards, and the queue; asks for nothing while it is hidden.
 
-import { LabIcon, ReactWidget } from '@jupyterlab/ui-components';
+import { SidePanel } from '@jupyterlab/ui-components';
+import { MessageLoop } from '@lumino/messaging';
+import { AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 
+import { Alerts } from './alerts';
 import { Bars } from './bars';
-import { useStore } from './hooks';
+import { useNow, useStore } from './hooks';
+import { gpuIcon } from './icons';
+import { LiveWidget } from './live';
 import { Queue } from './queue';
+import { trans } from './translation';
 
-const icon = new LabIcon({
-  name: 'jupyter-gpusched:gpu',
-  svgstr:
-    '<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">' +
-    '<path class="jp-icon3" fill="#616161" d="M3 5h1v14H3zM5 7h16v9H5zm5 2a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5z' +
-    'm7 0a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM7 17h8v2H7z" fill-rule="evenodd"/></svg>'
-});
+type Open = (id: string) => void;
 
-export class Panel extends ReactWidget {
-  constructor() {
+export class Panel extends SidePanel {
+  constructor(open: Open) {
     super();
     this.id = 'jupyter-gpusched-panel';
-    this.title.icon = icon;
-    this.title.caption = 'GPUs and jobs';
+    this.title.icon = gpuIcon;
+    this.title.caption = trans.__('GPUs and jobs');
     this.addClass('gpusched-panel');
+    this.node.dataset['testid'] = 'gpusched-panel';
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', trans.__('GPUs and jobs'));
+    this.header.addWidget(new Part('', active => <AlertPart active={active} open={open} />));
+    this.addWidget(new Part(trans.__('GPUs'), active => <GpuPart active={active} open={open} />));
+    this.addWidget(new Part(trans.__('Jobs'), active => <JobPart active={active} open={open} />));
+    if (this.content instanceof AccordionPanel) {
+      this.content.setRelativeSizes([2, 3]);
+    }
+    this._followHeader();
+  }
+
+  dispose(): void {
+    this._observer?.disconnect();
+    super.dispose();
+  }
+
+  /** Alerts come and go above the sections, which have to be told that their room has changed. */
+  private _followHeader(): void {
+    this._observer = new ResizeObserver(() => MessageLoop.postMessage(this.content, Widget.ResizeMessage.UnknownSize));
+    this._observer.observe(this.header.node);
+  }
+
+  private _observer?: ResizeObserver;
+}
+
+class Part extends LiveWidget {
+  constructor(
+    label: string,
+    private readonly _draw: (active: boolean) => JSX.Element
+  ) {
+    super();
+    this.title.label = label;
+    this.addClass('gpusched-part-of-panel');
   }
 
   protected render(): JSX.Element {
-    return <Contents />;
+    return this._draw(this.isVisible);
   }
 }
 
-function Contents(): JSX.Element {
-  const state = useStore();
-  return (
-    <div className="gpusched-contents" data-testid="gpusched-panel">
-      {!state.connected && <Unconnected known={state.known} />}
-      {state.known && (
-        <>
-          <section aria-label="GPUs">
-            <h2>GPUs</h2>
-            <Bars gpus={state.gpus} cause={state.gpuCause} />
-          </section>
-          <section aria-label="Jobs">
-            <h2>Jobs</h2>
-            <Queue jobs={state.jobs} />
-          </section>
-        </>
-      )}
-    </div>
-  );
+function AlertPart({ active, open }: { active: boolean; open: Open }): JSX.Element {
+  const state = useStore(active);
+  const now = useNow(active && state.alerts.length > 0);
+  return <Alerts state={state} now={now} open={open} />;
 }
 
-function Unconnected({ known }: { known: boolean }): JSX.Element {
-  return (
-    <p className="gpusched-trouble" role="status" data-testid="gpusched-unconnected">
-      {known ? 'Reconnecting; below is what was known last.' : 'Connecting to the GPU scheduler.'}
-    </p>
-  );
+function GpuPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {
+  const state = useStore(active);
+  return state.known ? <Bars state={state} open={open} /> : null;
+}
+
+function JobPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {
+  const { known, jobs } = useStore(active);
+  return known ? <Queue jobs={jobs} open={open} /> : null;
 }

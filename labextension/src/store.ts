@@ -1,59 +1,61 @@
-// What this browser tab knows of jobs and cards: one store, fed by one WebSocket.
-// Views subscribe and are given a new frozen state; the socket is open while anybody looks.
+// The one store of a browser tab, fed by one WebSocket: views subscribe and are given a new frozen state.
+// The socket is open while somebody looks, and closed while the tab is in the background.
 
 import * as api from './api';
-import { GpuView, JobView } from './wire';
+import { apply, endedBetween, Frame, merge, NOTHING, Sample, State, withHistory } from './state';
+import { JobView } from './wire';
 import { isFinal } from './words';
 
-export interface State {
-  /** Whether a snapshot has come since the page was opened. */
-  readonly known: boolean;
-  /** Whether the server and the scheduler behind it can be reached now. */
-  readonly connected: boolean;
-  readonly jobs: ReadonlyMap<string, JobView>;
-  readonly gpus: readonly GpuView[];
-  /** Why there is no GPU. */
-  readonly gpuCause: string | null;
-  /** Ids that were asked for and that the server does not know. */
-  readonly unknown: ReadonlySet<string>;
-}
+export type { State } from './state';
 
-const RECENT = 20;
-const MOST_ENDED = 200;
+const RECENT = 200;
+const MOST_ASKED_SINGLY = 20;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5000;
-
-const NOTHING: State = {
-  known: false,
-  connected: false,
-  jobs: new Map(),
-  gpus: [],
-  gpuCause: null,
-  unknown: new Set()
-};
+const FRAME_MS = 100;
+const HISTORY_S = 300;
+/** The server speaks at least every 15 s; one that is silent for this long is gone without a word. */
+const SILENCE_MS = 45_000;
 
 export class Store {
   private _state = NOTHING;
   private _viewers = new Set<() => void>();
+  private _listeners = new Set<(ended: JobView[]) => void>();
   private _socket: WebSocket | null = null;
   private _retry = 0;
+  private _silence = 0;
   private _pauseMs = FIRST_PAUSE_MS;
   private _wanted = new Set<string>();
+  private _pending: Frame[] = [];
+  private _drawing = 0;
+  private _inBackground = false;
+  private _historyAsked = false;
+
+  constructor() {
+    document.addEventListener('visibilitychange', () => this._attend());
+  }
 
   readonly subscribe = (viewer: () => void): (() => void) => {
     this._viewers.add(viewer);
-    if (this._viewers.size === 1) {
-      this._open();
-    }
+    this._attend();
     return () => {
       this._viewers.delete(viewer);
-      if (!this._viewers.size) {
-        this._close();
-      }
+      this._attend();
     };
   };
 
   readonly state = (): State => this._state;
+
+  /** Be told of jobs that have ended; this alone keeps no connection. */
+  onEnded(listener: (ended: JobView[]) => void): void {
+    this._listeners.add(listener);
+  }
+
+  /** Whether to stay connected while the tab is in the background, so that the user can be told of ends there. */
+  stayInBackground(stay: boolean): void {
+    this._inBackground = stay;
+    this._attend();
+  }
 
   /** Make sure that this job is known, or known to be unknown, however old it is. */
   want(id: string): void {
@@ -63,101 +65,161 @@ export class Store {
     }
   }
 
-  async cancel(id: string): Promise<void> {
-    this._merge([await api.cancel(id)]);
-  }
-
-  private _set(change: Partial<State>): void {
-    this._state = { ...this._state, ...change };
-    this._viewers.forEach(viewer => viewer());
-  }
-
-  private _merge(views: JobView[], known: 'newer' | 'older' = 'newer'): void {
-    const jobs = new Map(this._state.jobs);
-    for (const view of views) {
-      if (known === 'newer' || !jobs.has(view.id)) {
-        jobs.set(view.id, view);
-      }
+  /** Have the minutes before this page was opened fetched, once, as far as the host knows them. */
+  wantHistory(): void {
+    if (!this._historyAsked) {
+      this._historyAsked = true;
+      void this._askHistory();
     }
-    this._set({ jobs: this._bounded(jobs) });
   }
 
-  /** The newest of the ended jobs, and those that a card on the page shows. */
-  private _bounded(jobs: Map<string, JobView>): Map<string, JobView> {
-    const ended = [...jobs.values()].filter(view => isFinal(view) && !this._wanted.has(view.id));
-    ended.sort((a, b) => (b.ended_at ?? 0) - (a.ended_at ?? 0));
-    ended.slice(MOST_ENDED).forEach(view => jobs.delete(view.id));
-    return jobs;
+  async cancel(id: string): Promise<void> {
+    this._set(merge(this._state, [await api.cancel(id)], 'newer', this._wanted));
+  }
+
+  /** Queue the same work again; returns the new job's id. */
+  async resubmit(id: string, changes: api.Spec = {}): Promise<string> {
+    const fresh = await api.resubmit(id, changes);
+    await this._ask(fresh);
+    return fresh;
+  }
+
+  /** Queue a job; returns its id. */
+  async submit(spec: api.Spec): Promise<string> {
+    const fresh = await api.submit(spec);
+    await this._ask(fresh);
+    return fresh;
+  }
+
+  async reorder(id: string, where: { before: string } | { after: string }): Promise<void> {
+    this._set(merge(this._state, [await api.reorder(id, where)], 'newer', this._wanted));
+  }
+
+  private _set(state: State): void {
+    const before = this._state;
+    this._state = state;
+    const ended = endedBetween(before, state);
+    if (ended.length) {
+      this._listeners.forEach(listener => listener(ended));
+    }
+    this._viewers.forEach(viewer => viewer());
   }
 
   private async _ask(id: string): Promise<void> {
     try {
-      this._merge([await api.job(id)]);
+      this._set(merge(this._state, [await api.job(id)], 'newer', this._wanted));
     } catch (error) {
       if (error instanceof api.Refused && error.status === 404) {
-        this._set({ unknown: new Set(this._state.unknown).add(id) });
+        this._set({ ...this._state, unknown: new Set(this._state.unknown).add(id) });
       }
     }
   }
 
-  private _take(frame: api.Frame): void {
-    if (frame.type === 'snapshot') {
-      this._takeSnapshot(frame.jobs, frame.gpus, frame.connected);
-    } else if (frame.type === 'job') {
-      this._merge([frame.job]);
-    } else if (frame.type === 'gpus') {
-      this._set({ gpus: frame.gpus });
-    } else if (frame.type === 'queue') {
-      this._takeQueue(frame.jobs);
-    } else if (frame.type === 'status') {
-      this._set({ connected: frame.connected });
+  private async _askHistory(): Promise<void> {
+    try {
+      const found = await api.gpuHistory(Date.now() / 1000 - HISTORY_S);
+      const older = new Map<string, Sample[]>();
+      for (const { uuid, at, used_mib, utilization_pct } of found ?? []) {
+        older.set(uuid, [...(older.get(uuid) ?? []), { at, used_mib, utilization_pct }]);
+      }
+      this._set(withHistory(this._state, older));
+    } catch (error) {
+      this._historyAsked = false;
+      console.debug('jupyter-gpusched: the history of the cards did not come', error);
     }
   }
 
-  private _takeSnapshot(views: JobView[], gpus: GpuView[], connected: boolean): void {
-    const live = new Set(views.map(view => view.id));
-    const left = [...this._state.jobs.values()].filter(view => !isFinal(view) && !live.has(view.id));
-    this._set({ known: true, connected, gpus });
-    this._merge(views);
-    left.forEach(view => void this._ask(view.id)); // ended while we were away
-    [...this._wanted].filter(id => !this._state.jobs.has(id)).forEach(id => void this._ask(id));
-    void this._fillIn();
+  // --- frames: those that come within one picture are taken in together -------------------
+
+  private _take(frame: Frame): void {
+    this._pending.push(frame);
+    this._drawing ||= window.setTimeout(() => this._draw(), document.hidden ? FRAME_MS : 16);
   }
 
-  /** Fresh words on waiting jobs; a job that has moved on since keeps its newer view. */
-  private _takeQueue(views: JobView[]): void {
-    this._merge(views.filter(view => (this._state.jobs.get(view.id) ?? view).phase === 'queued'));
+  private _draw(): void {
+    this._drawing = 0;
+    const frames = this._pending;
+    this._pending = [];
+    const snapshot = frames.reduce<Extract<Frame, { type: 'snapshot' }> | null>(
+      (last, frame) => (frame.type === 'snapshot' ? frame : last),
+      null
+    );
+    const before = this._state;
+    this._set(apply(before, frames, this._wanted));
+    if (snapshot) {
+      const live = new Set(snapshot.jobs.map(view => view.id));
+      const left = [...before.jobs.values()].filter(view => !isFinal(view) && !live.has(view.id));
+      void this._fillIn(new Set(left.map(view => view.id)));
+    }
   }
 
-  private async _fillIn(): Promise<void> {
+  /** After a snapshot: jobs that ended lately, `left` among them, which ended while we were away. */
+  private async _fillIn(left: Set<string>): Promise<void> {
     try {
-      this._merge(await api.recentJobs(RECENT), 'older');
+      const recent = await api.recentJobs(RECENT);
+      const away = recent.filter(view => left.delete(view.id));
+      this._set(merge(merge(this._state, recent, 'older', this._wanted), away, 'newer', this._wanted));
+      const wanted = [...this._wanted].filter(id => !this._state.jobs.has(id));
+      [...wanted, ...[...left].slice(0, MOST_ASKED_SINGLY)].forEach(id => void this._ask(id));
+      this._drop([...left].slice(MOST_ASKED_SINGLY));
       if (!this._state.gpus.length) {
-        this._set({ gpuCause: (await api.health()).gpu_cause });
+        this._set({ ...this._state, gpuCause: (await api.health()).gpu_cause });
       }
     } catch (error) {
       console.debug('jupyter-gpusched: the list of recent jobs did not come', error);
     }
   }
 
+  /** Too many ended while we were away to ask for each: those that nobody shows are forgotten. */
+  private _drop(ids: string[]): void {
+    if (ids.length) {
+      const jobs = new Map(this._state.jobs);
+      ids.filter(id => !this._wanted.has(id)).forEach(id => jobs.delete(id));
+      this._set({ ...this._state, jobs });
+    }
+  }
+
+  // --- the socket ---------------------------------------------------------------------------
+
+  /** Open or close the socket as is right now. */
+  private _attend(): void {
+    const looked = this._viewers.size > 0 && (!document.hidden || this._inBackground);
+    if (looked && !this._socket && !this._retry) {
+      this._open();
+    } else if (!looked) {
+      this._close();
+    }
+  }
+
   private _open(): void {
-    const socket = api.openStream();
+    this._retry = 0;
+    const socket = api.openStream(this._state.known ? this._state.seq : null);
     socket.onmessage = message => {
       this._pauseMs = FIRST_PAUSE_MS;
-      this._take(JSON.parse(String(message.data)) as api.Frame);
+      this._listen();
+      this._take(JSON.parse(String(message.data)) as Frame);
     };
     socket.onclose = () => this._lost();
     this._socket = socket;
+    this._listen();
+  }
+
+  private _listen(): void {
+    window.clearTimeout(this._silence);
+    this._silence = window.setTimeout(() => this._lost(), SILENCE_MS);
   }
 
   private _lost(): void {
-    this._set({ connected: false });
+    this._close();
+    this._take({ type: 'status', connected: false });
     this._retry = window.setTimeout(() => this._open(), this._pauseMs);
     this._pauseMs = Math.min(LONGEST_PAUSE_MS, 2 * this._pauseMs);
   }
 
   private _close(): void {
     window.clearTimeout(this._retry);
+    window.clearTimeout(this._silence);
+    this._retry = 0;
     if (this._socket) {
       this._socket.onclose = null;
       this._socket.onmessage = null;

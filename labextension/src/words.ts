@@ -1,18 +1,33 @@
 // Jobs and GPUs in plain words; the same words as jupyter_gpusched/describe.py.
 // Missing values are "n/a", never 0.
 
-import { GpuView, JobView } from './wire';
+import { trans } from './translation';
+import { GpuView, Holder, JobView } from './wire';
 
 const FINAL = new Set(['succeeded', 'failed', 'cancelled', 'timeout', 'lost']);
 
-export const SIMULATED = 'SIMULATED';
-
-export function isFinal(view: JobView): boolean {
+export function isFinal(view: Pick<JobView, 'phase'>): boolean {
   return FINAL.has(view.phase);
 }
 
+/** The phase for a person; one that this version does not know is shown as it is. */
+export function phaseName(phase: string): string {
+  const names: Record<string, string> = {
+    queued: trans.__('queued'),
+    starting: trans.__('starting'),
+    running: trans.__('running'),
+    stopping: trans.__('stopping'),
+    succeeded: trans.__('succeeded'),
+    failed: trans.__('failed'),
+    cancelled: trans.__('cancelled'),
+    timeout: trans.__('timeout'),
+    lost: trans.__('lost')
+  };
+  return names[phase] ?? phase;
+}
+
 export function mib(amount: number | null): string {
-  return amount === null ? 'n/a' : `${(amount / 1024).toFixed(1)}G`;
+  return amount === null ? trans.__('n/a') : `${(amount / 1024).toFixed(1)}G`;
 }
 
 export function seconds(span: number): string {
@@ -30,17 +45,23 @@ export function seconds(span: number): string {
   return `${Math.floor(whole / 86400)}d${two(Math.floor((whole % 86400) / 3600))}h`;
 }
 
+/** A moment in the reader's own time: the hour today, with the day before that. */
+export function moment(at: number, now: number): string {
+  const date = new Date(at * 1000);
+  const time = date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  return date.toDateString() === new Date(now * 1000).toDateString() ? time : `${date.toLocaleDateString()} ${time}`;
+}
+
 /** What it asks for: `4.0G on 1 GPU`, `2 whole GPUs`, `no GPU`. */
-export function wants(view: JobView): string {
+export function wants(view: Pick<JobView, 'gpus_requested' | 'vram_mib'>): string {
   const count = view.gpus_requested;
   if (!count) {
-    return 'no GPU';
+    return trans.__('no GPU');
   }
-  const cards = count > 1 ? 'GPUs' : 'GPU';
   if (view.vram_mib === null) {
-    return `${count} whole ${cards}`;
+    return trans._n('%1 whole GPU', '%1 whole GPUs', count);
   }
-  return `${mib(view.vram_mib)} on ${count} ${cards}${count > 1 ? ' each' : ''}`;
+  return trans._n('%2 on %1 GPU', '%2 on %1 GPUs each', count, mib(view.vram_mib));
 }
 
 export function where(view: JobView): string {
@@ -50,40 +71,72 @@ export function where(view: JobView): string {
 /** How long it has run or ran, or has waited if it has not started; `now` in seconds. */
 export function lasted(view: JobView, now: number): string {
   if (view.started_at !== null) {
-    return `${isFinal(view) ? 'ran' : 'for'} ${seconds((view.ended_at ?? now) - view.started_at)}`;
+    const span = seconds((view.ended_at ?? now) - view.started_at);
+    return isFinal(view) ? trans.__('ran %1', span) : trans.__('for %1', span);
   }
-  return view.phase === 'queued' ? `waiting for ${seconds(now - view.submitted_at)}` : '';
+  return view.phase === 'queued' ? trans.__('waiting for %1', seconds(now - view.submitted_at)) : '';
 }
 
 /** Why it waits, or how it ended. */
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {
-    return `${view.waiting ?? 'waiting'}${view.position ? ` (number ${view.position} in the queue)` : ''}`;
+    const why = view.waiting ?? trans.__('waiting');
+    return view.position ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
   }
   return isFinal(view) && view.phase !== 'succeeded' ? ending(view) : '';
 }
 
+/** When it is expected to start, if anybody can say. */
+export function expected(view: JobView, now: number): string {
+  const at = view.phase === 'queued' ? view.estimated_start : null;
+  return at === null ? '' : trans.__('starts in about %1', seconds(at - now));
+}
+
 function ending(view: JobView): string {
-  const code = view.exit_code !== null ? `exit code ${view.exit_code}` : signalOf(view);
+  const code = view.exit_code !== null ? trans.__('exit code %1', view.exit_code) : signalOf(view);
   const why = view.message ?? view.reason ?? '';
   return [why.includes(code) ? '' : code, why].filter(Boolean).join(': ');
 }
 
 function signalOf(view: JobView): string {
-  return view.signal !== null ? `signal ${view.signal}` : '';
+  return view.signal !== null ? trans.__('signal %1', view.signal) : '';
+}
+
+/** Who holds how much of a card since when. */
+export function holding(holder: Holder, amount: number, now: number): string {
+  const what = {
+    job: holder.job_id ? trans.__('your job %1', holder.job_id) : trans.__('a job of %1', someone(holder)),
+    lease: holder.job_id ? trans.__('your lease %1', holder.job_id) : trans.__('a lease of %1', someone(holder)),
+    foreign: trans.__('outside the queue: %1', outsider(holder))
+  }[holder.kind];
+  const parts = [what ?? `${holder.kind} ${someone(holder)}`, mib(amount)];
+  if (holder.state === 'releasing') {
+    parts.push(trans.__('being freed'));
+  } else if (holder.vram_mib !== null && holder.promised_mib !== null && !holder.estimated) {
+    parts.push(trans.__('uses %1', mib(holder.vram_mib)));
+  }
+  if (holder.notebook) {
+    parts.push(holder.notebook);
+  }
+  if (holder.since !== null) {
+    parts.push(trans.__('since %1', moment(holder.since, now)));
+  }
+  return parts.join(' · ');
+}
+
+function someone(holder: Holder): string {
+  return holder.user ?? trans.__('somebody');
+}
+
+function outsider(holder: Holder): string {
+  const parts = [holder.user ?? '', holder.pid === null ? '' : trans.__('process %1', holder.pid)].filter(Boolean);
+  return parts.join(', ') || trans.__('unknown');
 }
 
 export function figures(gpu: GpuView): string {
-  const parts = [
-    `${mib(gpu.used_mib)} of ${mib(gpu.total_mib)} used`,
-    `${mib(gpu.promised_mib)} promised`,
-    `${mib(gpu.available_mib)} available`
-  ];
-  if (gpu.utilization_pct !== null) {
-    parts.push(`load ${Math.round(gpu.utilization_pct)} %`);
-  }
-  if (gpu.temperature_c !== null) {
-    parts.push(`${Math.round(gpu.temperature_c)} °C`);
-  }
-  return parts.join(' · ');
+  return [
+    trans.__('%1 of %2 used', mib(gpu.used_mib), mib(gpu.total_mib)),
+    trans.__('%1 promised', mib(gpu.promised_mib)),
+    trans.__('%1 available', mib(gpu.available_mib))
+  ].join(' · ');
 }

@@ -1,1 +1,5 @@
 import './base.css';
+import './panel.css';
+import './bars.css';
+import './queue.css';
+import './details.css';

@@ -140,16 +140,64 @@ async def test_what_a_waiting_job_waits_for_is_kept_true_without_events_of_its_o
         client.submit(command("cat", str(gate), vram="20G"))
     waiting = client.submit(command("true", gpus=2, vram="20G"))
 
-    def says(words):
-        return lambda f: (
-            f["type"] == "queue" and any(view["id"] == waiting and words(view["waiting"]) for view in f["jobs"])
-        )
+    def sentence(f):
+        return next((f["waiting"][text] for job_id, _, _, text in f["places"] if job_id == waiting), None)
 
-    before = (await until(tab, says(bool)))[-1]["jobs"][0]["waiting"]
+    def says(words):
+        return lambda f: f["type"] == "queue" and words(sentence(f))
+
+    before = sentence((await until(tab, says(bool)))[-1])
     gates[0].write_text("")
     await until(tab, says(lambda now: now != before))
     gates[1].write_text("")
     await until(tab, ended(waiting))
+
+
+async def test_a_tab_that_comes_back_gets_what_it_missed_and_nothing_twice(host, client, command, jp_ws_fetch):
+    stays = await jp_ws_fetch(*PATH)
+    first = client.submit(command("true"))
+    seen = await until(stays, ended(first))
+    second = client.submit(command("true"))
+    await until(stays, ended(second))
+    back = await jp_ws_fetch(*PATH, params={"after": str(seen[-1]["seq"])})
+    missed = await until(back, of_type("status"))
+    assert not [f for f in missed if f["type"] == "snapshot"]
+    told = [f["seq"] for f in missed if f["type"] == "job"]
+    assert told == sorted(set(told))
+    assert {f["job"]["id"] for f in missed if f["type"] == "job"} >= {second}
+    assert told[0] > seen[-1]["seq"]
+
+
+@pytest.mark.parametrize("after", ["0", "999999999999999999", "x"])
+async def test_a_tab_that_names_an_event_nobody_remembers_gets_a_snapshot(host, client, command, jp_ws_fetch, after):
+    client.wait(client.submit(command("true")))
+    first = await jp_ws_fetch(*PATH)
+    await until(first, of_type("snapshot"))
+    back = await jp_ws_fetch(*PATH, params={"after": after})
+    await until(back, of_type("snapshot"))
+
+
+async def test_a_tab_to_which_nothing_new_is_sent_hears_that_the_server_is_there(host, jp_ws_fetch, monkeypatch):
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.05)
+    tab = await jp_ws_fetch(*PATH)
+    await until(tab, of_type("snapshot"))
+    await until(tab, of_type("status"))
+
+
+def test_texts_on_which_many_wait_are_sent_once():
+    views = [{"id": f"a{n}", "position": n, "estimated_start": None, "waiting": f"card {n % 2}"} for n in range(4)]
+    told = json.loads(stream._queue_frame(views))
+    assert told["waiting"] == ["card 0", "card 1"]
+    assert [place[3] for place in told["places"]] == [0, 1, 0, 1]
+
+
+def test_alerts_are_part_of_the_picture_until_they_are_resolved():
+    picture = stream.Picture()
+    alert = {"id": "a1", "kind": "driver", "message": "The driver does not answer."}
+    picture.take({"seq": 1, "type": "alert", "event": "raised", "alert": alert})
+    assert json.loads(picture.snapshot())["alerts"] == [alert]
+    picture.take({"seq": 2, "type": "alert", "event": "resolved", "alert": alert})
+    assert json.loads(picture.snapshot())["alerts"] == []
 
 
 async def test_without_login_there_is_no_stream(jp_ws_fetch):
@@ -216,7 +264,8 @@ async def test_a_tab_that_fell_far_behind_gets_a_snapshot_instead():
     for number in range(stream.MOST_PENDING + 1):
         tab.pending.put("job", f"job {number}")
     await tab.run_until(1)
-    assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", "jobs": [], "gpus": [], "connected": False}
+    empty = {"jobs": [], "gpus": [], "alerts": []}
+    assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", **empty, "connected": False}
 
 
 async def test_a_slow_tab_gets_the_newest_output_cursor_of_each_job():

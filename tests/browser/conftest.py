@@ -30,6 +30,7 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+STARTED = "() => window.jupyterapp?.isPluginActivated?.('jupyter-gpusched:plugin')"
 READY = """() => {
   const session = window.jupyterapp?.shell?.currentWidget?.sessionContext;
   return session?.isReady && session.session?.kernel?.status === 'idle'
@@ -87,11 +88,23 @@ class Lab:
         self.process.kill()
         self.process.wait()
 
-    def ask(self, path: str) -> Any:
-        request = urllib.request.Request(f"{self.url}/gpusched/api/v1/{path}")
+    def ask(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/gpusched/api/v1/{path}", data=data)
         request.add_header("Authorization", f"token {TOKEN}")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
+
+    def submit(self, spec: dict[str, Any]) -> str:
+        """Queue a job over REST; its id."""
+        return str(self.ask("jobs", spec)["id"])
+
+    def cancel_all(self) -> None:
+        """End every job that is left, and wait until its cards are free."""
+        for job in self.ask("jobs?limit=1000")["items"]:
+            if job["ended_at"] is None:
+                self.ask(f"jobs/{job['id']}/cancel", {"grace": "0s"})
+        wait_for(lambda: not any(gpu["holders"] for gpu in self.ask("gpus")["items"]), "the cards are not freed")
 
     def notebook(self, name: str, *cells: str, app: str = "lab/tree") -> str:
         return self.saved(name, [nbformat.v4.new_code_cell(cell) for cell in cells], app=app)
@@ -169,6 +182,11 @@ class Page:
         """Errors of our own code; other extensions have theirs."""
         if "jupyter-gpusched" in (error.stack or ""):
             self.troubles.append(error.stack)
+
+    def open_lab(self, lab: Lab) -> None:
+        """JupyterLab without a notebook."""
+        self.page.goto(f"{lab.url}/lab?token={TOKEN}&reset")
+        self.page.wait_for_function(STARTED)
 
     def open(self, url: str) -> None:
         self.page.goto(url)

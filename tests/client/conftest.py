@@ -21,6 +21,7 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "position": 1 if phase == "queued" else None, "estimated_start": None, "vram_mib": 6144, "gpus_requested": 1,
         "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
         "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,
+        "overuse_mib": None, "cap": None,
         "peak_rss_mib": None, "progress": None, "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
     }  # fmt: skip
@@ -52,6 +53,7 @@ class FakeHost:
         self.cards = [a_gpu()]
         self.ending = {"phase": "succeeded", "exit_code": 0, "started_at": 1001.0, "ended_at": 1005.0}
         self.starts = []
+        self.standing, self.orders = [], []
         self.on_wait = None
 
     def submit(self, spec):
@@ -75,6 +77,23 @@ class FakeHost:
 
     def gpus(self):
         return self.cards
+
+    def alerts(self):
+        return self.standing
+
+    def quarantine(self, gpu, cause=None):
+        self.orders.append(("quarantine", gpu, cause))
+        return self.cards[0] | {"health": {"status": "quarantined", "cause": cause, "since": 1.0, "by": "ann"}}
+
+    def release(self, gpu, cause=None):
+        self.orders.append(("release", gpu, cause))
+        return self.cards[0]
+
+    def drain(self, cause=None):
+        return {"drained": {"since": 1.0, "by": "ann", "cause": cause}}
+
+    def resume(self, cause=None):
+        return {"drained": None}
 
     def jobs(self, *, phase=None, name=None, limit=None):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]

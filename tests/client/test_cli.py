@@ -160,6 +160,31 @@ def test_gpus_are_listed_or_the_cause_is_told(fake_host, capsys):
     assert json.loads(run(capsys, "gpus", "--json")[1]) == []
 
 
+AN_ALERT = {"severity": "warning", "message": "GPU 0 is ill\x1b[2J.", "hint": "See to it.", "id": "quarantined:GPU-0"}
+
+
+def test_alerts_stand_below_the_gpus_and_are_listed_with_what_to_do(fake_host, capsys):
+    assert run(capsys, "alerts")[1] == "Nothing needs attention.\n"
+    fake_host.standing = [AN_ALERT]
+    assert run(capsys, "alerts")[1] == "warning: GPU 0 is ill [2J.\n  -> See to it.\n"
+    assert json.loads(run(capsys, "alerts", "--json")[1])[0]["id"] == "quarantined:GPU-0"
+    assert "GPU 0 is ill" in run(capsys, "gpus")[1]
+
+
+def test_a_card_is_taken_out_of_use_and_given_back(fake_host, capsys):
+    code, out, _ = run(capsys, "quarantine", "0", "--cause", "it smells")
+    assert (code, "quarantined (it smells)" in out) == (0, True)
+    code, out, _ = run(capsys, "release", "GPU-0", "--cause", "cleaned", "--json")
+    assert (code, json.loads(out)["uuid"]) == (0, "GPU-0")
+    assert fake_host.orders == [("quarantine", "0", "it smells"), ("release", "GPU-0", "cleaned")]
+
+
+def test_a_machine_is_drained_and_resumed(fake_host, capsys):
+    assert "Nothing new starts here: new disks (by ann)" in run(capsys, "drain", "--cause", "new disks")[1]
+    assert run(capsys, "resume")[1] == "Jobs start again.\n"
+    assert json.loads(run(capsys, "resume", "--json")[1]) == {"drained": None}
+
+
 def test_serve_becomes_the_host_itself(monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(os, "execv", lambda path, argv: calls.append((path, argv)) or sys.exit(0))

@@ -144,7 +144,7 @@ def test_the_database_is_read_and_left_alone(environ, state):
     places.private_folder(state)
     SqliteStore(state / doctor.DATABASE).close()
     before = (state / doctor.DATABASE).read_bytes()
-    assert "schema 1, 0 jobs" in look(environ, "database").summary
+    assert "schema 2, 0 jobs" in look(environ, "database").summary
     assert (state / doctor.DATABASE).read_bytes() == before
 
 

@@ -1,0 +1,54 @@
+// What needs attention, above everything else: alerts, and whether what is shown is live.
+
+import * as React from 'react';
+
+import { Alert, State } from './state';
+import { trans } from './translation';
+import { seconds } from './words';
+
+const ORDER = ['error', 'warning', 'info'];
+
+export function Alerts(props: { state: State; now: number; open: (id: string) => void }): JSX.Element {
+  const { known, connected, alerts } = props.state;
+  const sorted = [...alerts].sort((a, b) => ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity));
+  return (
+    <div className="gpusched-alerts">
+      <div role="status" aria-live="polite">
+        {!connected && (
+          <p className="gpusched-trouble" data-testid="gpusched-unconnected">
+            {known
+              ? trans.__('Reconnecting; below is what was known last.')
+              : trans.__('Connecting to the GPU scheduler.')}
+          </p>
+        )}
+      </div>
+      {sorted.length > 0 && (
+        <ul className="gpusched-alert-list" aria-label={trans.__('Alerts')}>
+          {sorted.map(alert => (
+            <Entry key={alert.id} alert={alert} now={props.now} open={props.open} />
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+function Entry(props: { alert: Alert; now: number; open: (id: string) => void }): JSX.Element {
+  const { alert } = props;
+  const severity = ORDER.includes(alert.severity) ? alert.severity : 'warning';
+  const id = alert.job_id;
+  return (
+    <li className={`gpusched-alert gpusched-of-${severity}`} data-testid="gpusched-alert" data-kind={alert.kind}>
+      <span>{alert.message}</span>
+      {alert.hint && <span className="gpusched-hint">{alert.hint}</span>}
+      <span className="gpusched-facts">
+        {alert.since !== null && trans.__('for %1', seconds(props.now - alert.since))}
+        {id !== null && (
+          <button type="button" className="gpusched-link" onClick={() => props.open(id)}>
+            {trans.__('Show job %1', id)}
+          </button>
+        )}
+      </span>
+    </li>
+  );
+}

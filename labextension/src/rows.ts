@@ -1,0 +1,108 @@
+// The queue as rows of a list: in groups, filtered and searched; and which of thousands of rows can be seen.
+// Pure, so that it can be tested without a page.
+
+import { JobView } from './wire';
+import { isFinal, sentence } from './words';
+
+export type Group = 'running' | 'waiting' | 'today' | 'earlier';
+export type Filter = 'all' | 'running' | 'waiting' | 'ended' | 'failed';
+
+export type Row =
+  | { readonly kind: 'group'; readonly group: Group; readonly count: number }
+  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView };
+
+const GROUPS: readonly Group[] = ['running', 'waiting', 'today', 'earlier'];
+
+export const GROUP_PX = 30;
+export const JOB_PX = 48;
+/** A row that also says why its job waits, or how it ended. */
+export const TALL_PX = 84;
+
+/** Running jobs, waiting ones in their order, those that ended since `today` (seconds), and earlier ones. */
+export function rowsOf(views: Iterable<JobView>, filter: Filter, search: string, today: number): Row[] {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const groups: Record<Group, JobView[]> = { running: [], waiting: [], today: [], earlier: [] };
+  for (const view of views) {
+    if (passes(view, filter) && words.every(word => named(view).includes(word))) {
+      groups[groupOf(view, today)].push(view);
+    }
+  }
+  const last = Number.MAX_SAFE_INTEGER;
+  groups.running.sort((a, b) => (a.started_at ?? last) - (b.started_at ?? last));
+  groups.waiting.sort((a, b) => (a.position ?? last) - (b.position ?? last) || a.submitted_at - b.submitted_at);
+  groups.today.sort(newestFirst);
+  groups.earlier.sort(newestFirst);
+  return GROUPS.flatMap(group =>
+    groups[group].length
+      ? [
+          { kind: 'group', group, count: groups[group].length } as const,
+          ...groups[group].map(view => ({ kind: 'job', group, view }) as const)
+        ]
+      : []
+  );
+}
+
+export function heightOf(row: Row): number {
+  return row.kind === 'group' ? GROUP_PX : sentence(row.view) ? TALL_PX : JOB_PX;
+}
+
+/** Where each row begins, and at the end where the list ends. */
+export function topsOf(rows: readonly Row[]): number[] {
+  const tops = [0];
+  for (const row of rows) {
+    tops.push((tops[tops.length - 1] ?? 0) + heightOf(row));
+  }
+  return tops;
+}
+
+/** The first row that can be seen, and the one after the last, with some beyond the edges. */
+export function visible(tops: readonly number[], scrollTop: number, height: number, beyond = 6): [number, number] {
+  const count = tops.length - 1;
+  const first = Math.max(0, lastAtOrBefore(tops, scrollTop) - beyond);
+  const end = Math.min(count, lastAtOrBefore(tops, scrollTop + height) + 1 + beyond);
+  return [Math.min(first, end), end];
+}
+
+function lastAtOrBefore(tops: readonly number[], at: number): number {
+  let low = 0;
+  let high = tops.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if ((tops[middle] ?? Infinity) <= at) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+function groupOf(view: JobView, today: number): Group {
+  if (isFinal(view)) {
+    return (view.ended_at ?? 0) >= today ? 'today' : 'earlier';
+  }
+  return view.phase === 'queued' ? 'waiting' : 'running';
+}
+
+function passes(view: JobView, filter: Filter): boolean {
+  switch (filter) {
+    case 'running':
+      return !isFinal(view) && view.phase !== 'queued';
+    case 'waiting':
+      return view.phase === 'queued';
+    case 'ended':
+      return isFinal(view);
+    case 'failed':
+      return isFinal(view) && view.phase !== 'succeeded' && view.phase !== 'cancelled';
+    default:
+      return true;
+  }
+}
+
+function named(view: JobView): string {
+  return [view.id, view.name, view.kind, view.phase, view.notebook ?? '', ...view.tags].join('\n').toLowerCase();
+}
+
+function newestFirst(a: JobView, b: JobView): number {
+  return (b.ended_at ?? 0) - (a.ended_at ?? 0);
+}

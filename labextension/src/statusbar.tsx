@@ -1,0 +1,59 @@
+// In the status bar: what is free on the cards, and how many of your jobs run and wait. A click opens the panel.
+
+import * as React from 'react';
+
+import { useStore } from './hooks';
+import { gpuIcon } from './icons';
+import { LiveWidget } from './live';
+import { State } from './state';
+import { trans } from './translation';
+import { isFinal, mib } from './words';
+
+export class StatusItem extends LiveWidget {
+  constructor(private readonly _open: () => void) {
+    super();
+    this.addClass('gpusched-status');
+  }
+
+  protected render(): JSX.Element {
+    return <Item active={this.isVisible} open={this._open} />;
+  }
+}
+
+function Item({ active, open }: { active: boolean; open: () => void }): JSX.Element {
+  const state = useStore(active);
+  const words = state.known ? summary(state) : [];
+  const standing = !state.known
+    ? trans.__('Connecting to the GPU scheduler.')
+    : !state.connected
+      ? trans.__('Reconnecting to the GPU scheduler.')
+      : '';
+  return (
+    <button
+      type="button"
+      className={`gpusched-status-button${standing ? ' gpusched-away' : ''}`}
+      title={standing || trans.__('GPUs and jobs: click to open the panel')}
+      onClick={open}
+      data-testid="gpusched-status"
+    >
+      <gpuIcon.react tag="span" className="gpusched-status-icon" />
+      {standing && !state.known ? trans.__('GPU …') : words.join(' · ')}
+      {state.alerts.length > 0 && (
+        <span className="gpusched-badge">{trans._n('%1 alert', '%1 alerts', state.alerts.length)}</span>
+      )}
+    </button>
+  );
+}
+
+function summary({ gpus, jobs }: State): string[] {
+  const waiting = [...jobs.values()].filter(view => view.phase === 'queued').length;
+  const running = [...jobs.values()].filter(view => view.phase !== 'queued' && !isFinal(view)).length;
+  const known = gpus.filter(gpu => gpu.available_mib !== null);
+  const free = known.reduce((total, gpu) => total + (gpu.available_mib ?? 0), 0);
+  const cards = !gpus.length ? trans.__('no GPU') : trans.__('%1 free', mib(known.length ? free : null));
+  return [
+    cards,
+    ...(running ? [trans.__('%1 running', running)] : []),
+    ...(waiting ? [trans.__('%1 waiting', waiting)] : [])
+  ];
+}

@@ -1,0 +1,82 @@
+// Views for tests, with the fields that matter given.
+
+import { GpuView, Holder, JobView } from '../src/wire';
+
+export function job(id: string, more: Partial<JobView> = {}): JobView {
+  return {
+    id,
+    kind: 'command',
+    name: id,
+    user: 'ann',
+    phase: 'queued',
+    reason: null,
+    message: null,
+    waiting: null,
+    position: null,
+    estimated_start: null,
+    vram_mib: 4096,
+    gpus_requested: 1,
+    gpus: [],
+    cpus: null,
+    memory_mib: null,
+    priority: 'normal',
+    submitted_at: 100,
+    started_at: null,
+    ended_at: null,
+    exit_code: null,
+    signal: null,
+    used_vram_mib: null,
+    peak_vram_mib: null,
+    peak_rss_mib: null,
+    progress: null,
+    advice: null,
+    attempts: [],
+    notebook: null,
+    parent_id: null,
+    array_id: null,
+    tags: [],
+    simulated: true,
+    ...more
+  };
+}
+
+export function gpu(more: Partial<GpuView> = {}): GpuView {
+  return {
+    uuid: 'GPU-0',
+    index: 0,
+    name: 'Card',
+    parent_uuid: null,
+    total_mib: 24576,
+    reserved_mib: 0,
+    used_mib: 0,
+    free_mib: 24576,
+    promised_mib: 0,
+    foreign_mib: 0,
+    available_mib: 24576,
+    utilization_pct: null,
+    temperature_c: null,
+    power_w: null,
+    compute_mode: null,
+    health: { status: 'ok', cause: null, since: null },
+    simulated: true,
+    sampled_at: 1,
+    holders: [],
+    ...more
+  };
+}
+
+export function holder(more: Partial<Holder> = {}): Holder {
+  return {
+    kind: 'job',
+    state: 'held',
+    job_id: null,
+    user: 'ann',
+    pid: null,
+    vram_mib: null,
+    estimated: false,
+    promised_mib: null,
+    since: null,
+    notebook: null,
+    ...more
+  };
+}

@@ -1,0 +1,75 @@
+// Jobs and cards in plain words.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { sharesOf } from '../src/shares';
+import { speak, trans } from '../src/translation';
+import { expected, holding, lasted, mib, phaseName, seconds, sentence, wants } from '../src/words';
+import { gpu, holder, job } from './views';
+
+test('missing is n/a and never zero', () => {
+  assert.equal(mib(null), 'n/a');
+  assert.equal(mib(0), '0.0G');
+});
+
+test('spans are told as a person would', () => {
+  assert.deepEqual([5, 65, 3700, 90000].map(seconds), ['5s', '1m05s', '1h01m', '1d01h']);
+});
+
+test('what a job asks for', () => {
+  assert.equal(wants(job('a')), '4.0G on 1 GPU');
+  assert.equal(wants(job('a', { gpus_requested: 2 })), '4.0G on 2 GPUs each');
+  assert.equal(wants(job('a', { gpus_requested: 2, vram_mib: null })), '2 whole GPUs');
+  assert.equal(wants(job('a', { gpus_requested: 0 })), 'no GPU');
+});
+
+test('a waiting job says why, where it stands and when it is expected to start', () => {
+  const waits = job('a', { waiting: 'needs 4G', position: 3, estimated_start: 160 });
+  assert.equal(sentence(waits), 'needs 4G (number 3 in the queue)');
+  assert.equal(expected(waits, 100), 'starts in about 1m00s');
+  assert.equal(lasted(waits, 130), 'waiting for 30s');
+});
+
+test('an ended job says how, and one that succeeded need not', () => {
+  assert.equal(sentence(job('a', { phase: 'failed', exit_code: 3, message: 'no such file' })), 'exit code 3: no such file');
+  assert.equal(sentence(job('a', { phase: 'failed', exit_code: 3, message: 'ended with exit code 3' })), 'ended with exit code 3');
+  assert.equal(sentence(job('a', { phase: 'lost', signal: 9, reason: 'vanished' })), 'signal 9: vanished');
+  assert.equal(sentence(job('a', { phase: 'succeeded', exit_code: 0 })), '');
+});
+
+test('a phase of a newer server is shown as it is', () => {
+  assert.equal(phaseName('hibernating'), 'hibernating');
+});
+
+test('a card is divided among its holders, and what is left is free', () => {
+  const card = gpu({
+    foreign_mib: 3072,
+    holders: [
+      holder({ kind: 'foreign', state: null, pid: 7, vram_mib: 1024 }),
+      holder({ job_id: 'mine0001', promised_mib: 4096, vram_mib: 6144 }),
+      holder({ user: 'bob', promised_mib: 2048, vram_mib: 100 }),
+      holder({ kind: 'lease', promised_mib: 1024 }),
+      holder({ state: 'releasing', promised_mib: 9999, vram_mib: 512 })
+    ]
+  });
+  assert.deepEqual(
+    sharesOf(card).map(share => [share.kind, share.mib]),
+    [['own', 6144], ['others', 2048], ['lease', 1024], ['foreign', 1024], ['foreign', 2048], ['releasing', 512], ['free', 11776]]
+  );
+});
+
+test("another user's holding has the name of the user and of nothing else", () => {
+  const words = holding(holder({ user: 'bob', promised_mib: 2048, vram_mib: 1024 }), 2048, 0);
+  assert.equal(words, 'a job of bob · 2.0G · uses 1.0G');
+  assert.match(holding(holder({ kind: 'foreign', pid: 42, user: null, vram_mib: 1 }), 1024, 0), /outside the queue: process 42/);
+});
+
+test('words come in the language of the page, with numbers put in', () => {
+  const german = { __: (text: string, ...args: string[]) => `de:${text}:${args.join()}`, _n: () => 'viele' };
+  speak({ load: () => german } as never);
+  assert.equal(trans.__('%1 free', 3), 'de:%1 free:3');
+  assert.equal(trans._n('%1 job', '%1 jobs', 2), 'viele');
+  speak(null);
+  assert.equal(trans._n('%1 job', '%1 jobs', 2), '2 jobs');
+});
