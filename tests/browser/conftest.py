@@ -177,16 +177,24 @@ class Page:
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("websocket", lambda opened: self.sockets.append(opened.url))
         page.on("pageerror", self._note)
+        page.on("console", self._note_console)
 
     def _note(self, error: Any) -> None:
         """Errors of our own code; other extensions have theirs."""
         if "jupyter-gpusched" in (error.stack or ""):
             self.troubles.append(error.stack)
 
+    def _note_console(self, message: Any) -> None:
+        """Warnings of JupyterLab's own and requests that a test makes fail are not ours."""
+        where = message.location.get("url", "")
+        if message.type == "error" and "jupyter-gpusched" in where:
+            self.troubles.append(f"{where}: {message.text}")
+
     def open_lab(self, lab: Lab) -> None:
         """JupyterLab without a notebook."""
         self.page.goto(f"{lab.url}/lab?token={TOKEN}&reset")
         self.page.wait_for_function(STARTED)
+        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
 
     def open(self, url: str) -> None:
         self.page.goto(url)
