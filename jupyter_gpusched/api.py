@@ -87,7 +87,7 @@ class JobsHandler(Handler):
         limit = int(self.number("limit", 100, most=1000))
         user = self.get_query_argument("user", self.caller.user)
         jobs = await self._page(user, phase, limit) if user == self.caller.user and limit else []
-        views = self.views()
+        views = await self.views_now()
         more = len(jobs) > limit
         cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
         self.answer(wire.JobList(items=views.jobs(jobs[:limit]), next_cursor=cursor))
@@ -144,7 +144,7 @@ class JobHandler(OfJob):
             raise BadRequest(f"wait: {wait!r} cannot be waited for.", field="wait", hint="Use wait=final.")
         if wait == "final":
             job = await self._when_final(job, self.number("timeout", LONGEST_WAIT_S, most=LONGEST_WAIT_S))
-        self.answer(self.views().job(job))
+        self.answer((await self.views_now()).job(job))
 
     async def _when_final(self, job: Job, timeout_s: float) -> Job:
         engine = self.desk.engine

@@ -152,6 +152,18 @@ def log_tail(folder: Path, attempt: int, limit: int = TAIL_BYTES) -> bytes:
     return read_log(folder, attempt, max(0, log_size(folder, attempt) - limit), limit)
 
 
+def cells_done(folder: Path, attempt: int) -> tuple[int, int] | None:
+    """The code cells of a notebook job that have run, and all there are; None for other jobs."""
+    try:
+        with _opened(folder, attempt, "cells") as descriptor:
+            words = os.read(descriptor, 100).split()
+    except OSError:
+        return None
+    if len(words) != 2 or not all(word.isdigit() and len(word) < 10 for word in words):
+        return None  # the job may have written there, too
+    return int(words[0]), int(words[1])
+
+
 def journaled_since(folder: Path, attempt: int, counted: int) -> tuple[int | None, int]:
     """The end of what can be counted now of the journal of outputs, and its lines after byte ``counted``.
 
