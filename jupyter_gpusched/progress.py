@@ -16,15 +16,15 @@ TAIL_BYTES = 4096
 
 _LONGEST_TEXT = 80
 _LONGEST_LINE = 500
-_AMOUNT = r"\d+(?:\.\d+)?[kKMGTPEZY]?i?B?"
+_AMOUNT = r"\d+(?:\.\d+)?(?:[kKMGTP](?=i?B\b|it\b|[\s/\[]))?"  # of "45Models" the M is no factor
 _CLOCK = r"(?:\d+:)?\d{1,3}:\d\d(?::\d\d)?|\?"
 _BAR = re.compile(
-    rf"(?P<percent>\d{{1,3}})%\|[^|\r\n]*\|\s*(?P<done>{_AMOUNT})/(?P<total>{_AMOUNT})"
+    rf"(?P<percent>\d{{1,3}})%\|[^|\r\n]*\|\s*(?P<done>{_AMOUNT})i?B?/(?P<total>{_AMOUNT})i?B?"
     rf"\s*\[(?:{_CLOCK})<(?P<left>(?:\d+ days?, )?(?:{_CLOCK}))"
 )
 _COUNT = re.compile(rf"(?P<done>{_AMOUNT})\s?[^\W\d_]*\s*\[(?:{_CLOCK}),\s")
 _CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "Y": 1e24}
+_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def read_progress(tail: str) -> Progress | None:
@@ -75,9 +75,8 @@ def _words(description: str, figures: str) -> str:
 
 
 def _amount(text: str) -> float:
-    number = text.rstrip("iB")
-    factor = _FACTORS.get(number[-1:])
-    value = float(number[:-1]) * factor if factor else float(number)
+    factor = _FACTORS.get(text[-1])
+    value = float(text[:-1]) * factor if factor else float(text)
     return int(value) if value.is_integer() else value
 
 

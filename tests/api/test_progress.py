@@ -47,6 +47,11 @@ def test_a_bar_without_a_total_has_a_count_and_no_fraction():
     assert (progress.fraction, progress.done, progress.total, progress.text) == (None, 45, None, "rows: 45")
 
 
+def test_the_name_of_a_unit_is_no_factor():
+    assert read_progress("45Models [00:12,  3.61Models/s]").done == 45
+    assert read_progress("45.1kit [00:12,  3.61kit/s]").done == 45_100
+
+
 def test_what_is_not_known_yet_is_none():
     assert read_progress("  0%|          | 0/10 [00:00<?, ?it/s]").remaining_s is None
 
