@@ -202,15 +202,21 @@ class LogHandler(OfJob):
 
 
 class OutputsHandler(OfJob):
-    """GET jobs/ID/outputs: nbformat outputs from number ``after`` on."""
+    """GET jobs/ID/outputs: nbformat outputs from number ``after`` on; of many the ``newest`` bytes."""
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         after = int(self.number("after", 0))
         final = job.phase.final or number != job.attempt
-        items, following = await anyio.to_thread.run_sync(lambda: files.outputs(folder, number, after, final=final))
-        self.answer(wire.Outputs(items=items, next=following, final=final))
+        newest = self.number("newest")
+
+        def read() -> wire.Outputs:
+            start = after if newest is None else files.cursor_near_end(folder, number, after, int(newest))
+            items, following = files.outputs(folder, number, start, final=final)
+            return wire.Outputs(items=items, next=following, final=final, left_out=start > after)
+
+        self.answer(await anyio.to_thread.run_sync(read))
 
 
 class ResultHandler(OfJob):

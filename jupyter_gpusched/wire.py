@@ -246,11 +246,15 @@ class CancelRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, om
 
 
 class Outputs(msgspec.Struct, kw_only=True):
-    """Outputs of an attempt as nbformat has them; ``next`` is the ``after`` to ask with next."""
+    """Outputs of an attempt as nbformat has them; ``next`` is the ``after`` to ask with next.
+
+    ``left_out`` says that ``newest`` left out some after that ``after``.
+    """
 
     items: list[dict[str, Any]]
     next: int
     final: bool
+    left_out: bool
 
 
 class SnapshotFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="snapshot"):

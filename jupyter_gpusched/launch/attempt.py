@@ -191,6 +191,29 @@ def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[lis
         return _as_stream(folder, attempt, after, final=final)
 
 
+def cursor_near_end(folder: Path, attempt: int, after: int, newest: int) -> int:
+    """The cursor, not before ``after``, from which on the outputs have about ``newest`` bytes."""
+    try:
+        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
+            whole = journal.read().split(b"\n")[:-1]
+    except OSError:
+        return max(after, _line_start(folder, attempt, log_size(folder, attempt) - newest))
+    size = cursor = 0
+    for cursor in range(len(whole), after, -1):  # the last line is served, however long it is
+        size += len(whole[cursor - 1])
+        if size > newest and cursor < len(whole):
+            return cursor
+    return after
+
+
+def _line_start(folder: Path, attempt: int, offset: int) -> int:
+    """The first beginning of a line after this place in the log, if one is near."""
+    if offset <= 0:
+        return 0
+    _, found, rest = (near := read_log(folder, attempt, offset, PAGE_BYTES)).partition(b"\n")
+    return offset + len(near) - len(rest) if found else offset
+
+
 def _journaled(folder: Path, attempt: int, lines: list[bytes], after: int, *, final: bool) -> tuple[list[Output], int]:
     whole = lines[:-1]  # what follows the last line break is empty, or a line torn by the end of its writer
     items = [_served(output) for line in whole[after:] if (output := _output(line)) is not None]
