@@ -3,11 +3,20 @@
 
 import { ServerConnection } from '@jupyterlab/services';
 
-import { ErrorBody, GpuView, Health, JobView, PREFIX } from './wire';
+import { ErrorBody, GpuView, Health, JobView, PREFIX, Progress } from './wire';
 
 export interface StoredLog {
   bytes: Uint8Array;
   size: number;
+}
+
+export interface OutputsFrame {
+  type: 'outputs';
+  job_id: string;
+  attempt: number;
+  next: number;
+  log_size: number;
+  progress: Progress | null;
 }
 
 export type Frame =
@@ -15,6 +24,7 @@ export type Frame =
   | { type: 'job'; job: JobView }
   | { type: 'gpus'; gpus: GpuView[] }
   | { type: 'queue'; jobs: JobView[] }
+  | OutputsFrame
   | { type: 'status'; connected: boolean };
 
 /** An answer that is no success; `message` is one for a person. */
@@ -63,14 +73,14 @@ export function openStream(): WebSocket {
   return new settings.WebSocket(`${withoutSlash(settings.wsUrl)}${PREFIX}/stream${token}`);
 }
 
-function pathOf(id: string): string {
+export function pathOf(id: string): string {
   if (!isJobId(id)) {
     throw new Refused(404, 'This is not the id of a job.');
   }
   return `jobs/${encodeURIComponent(id)}`;
 }
 
-async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const settings = ServerConnection.makeSettings();
   const url = `${withoutSlash(settings.baseUrl)}${PREFIX}/${path}`;
   const answer = await ServerConnection.makeRequest(url, init, settings);

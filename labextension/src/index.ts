@@ -2,7 +2,9 @@
 
 import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 
+import cardPlugin from './cardplugin';
 import { Panel } from './panel';
+import toolbarPlugin from './toolbar';
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpusched:plugin',
@@ -16,4 +18,4 @@ const plugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-export default plugin;
+export default [cardPlugin, plugin, toolbarPlugin];

@@ -14,6 +14,8 @@ export interface State {
   readonly gpus: readonly GpuView[];
   /** Why there is no GPU. */
   readonly gpuCause: string | null;
+  /** How far the outputs of running jobs reach: a text that changes when there is more to read. */
+  readonly reaches: ReadonlyMap<string, string>;
   /** Ids that were asked for and that the server does not know. */
   readonly unknown: ReadonlySet<string>;
 }
@@ -29,6 +31,7 @@ const NOTHING: State = {
   jobs: new Map(),
   gpus: [],
   gpuCause: null,
+  reaches: new Map(),
   unknown: new Set()
 };
 
@@ -109,6 +112,8 @@ export class Store {
       this._set({ gpus: frame.gpus });
     } else if (frame.type === 'queue') {
       this._takeQueue(frame.jobs);
+    } else if (frame.type === 'outputs') {
+      this._takeReach(frame);
     } else if (frame.type === 'status') {
       this._set({ connected: frame.connected });
     }
@@ -122,6 +127,16 @@ export class Store {
     left.forEach(view => void this._ask(view.id)); // ended while we were away
     [...this._wanted].filter(id => !this._state.jobs.has(id)).forEach(id => void this._ask(id));
     void this._fillIn();
+  }
+
+  private _takeReach(frame: api.OutputsFrame): void {
+    const reaches = new Map(this._state.reaches);
+    reaches.set(frame.job_id, `${frame.attempt} ${frame.next} ${frame.log_size}`);
+    this._set({ reaches });
+    const view = this._state.jobs.get(frame.job_id);
+    if (view && !isFinal(view) && (view.progress || frame.progress)) {
+      this._merge([{ ...view, progress: frame.progress }]);
+    }
   }
 
   /** Fresh words on waiting jobs; a job that has moved on since keeps its newer view. */
