@@ -23,7 +23,7 @@ export interface Outputs {
 
 export interface MemorySample {
   at: number;
-  used_mib: number;
+  used_mib: number | null;
 }
 
 /** What may be given anew when a job is run again; null stands for the default. */

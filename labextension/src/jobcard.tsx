@@ -173,6 +173,12 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
   );
 }
 
+/** The output of a job by itself, for other places than its card; no notebook vouches for it there. */
+export function Text({ view }: { view: JobView }): JSX.Element {
+  const [following, setFollowing] = React.useState(true);
+  return <Outputs view={view} trusted={false} following={following} onFollow={setFollowing} />;
+}
+
 function factsOf(view: JobView, now: number | null): string {
   const facts = [view.kind, wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
   if (now !== null) {

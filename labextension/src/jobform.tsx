@@ -4,7 +4,7 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { runOnGpuIcon } from './icons';
+import { runOnGpuIcon } from './runicon';
 import { fault, Terms, TermsFields, trimmed } from './terms';
 import { trans } from './translation';
 

@@ -3,13 +3,12 @@
 import * as React from 'react';
 
 import * as calls from './calls';
+import { Point, Sparkline } from './sparkline';
 import { trans } from './translation';
 import { GpuView, JobView, Progress } from './wire';
 import { isFinal, mib, seconds } from './words';
 
-const POINTS = 120;
-const WIDE = 120;
-const HIGH = 20;
+const POINTS = 300;
 
 export function ProgressBar({ progress }: { progress: Progress }): JSX.Element {
   const percent = progress.fraction === null ? null : Math.floor(100 * progress.fraction);
@@ -41,7 +40,7 @@ export function Memory({ view, gpus }: { view: JobView; gpus: readonly GpuView[]
   const used = isFinal(view) ? null : usedNow(view, gpus);
   const curve = useCurve(view, used, gpus);
   const promised = promisedTo(view, gpus);
-  const peak = maxOf(view.peak_vram_mib, maxOf(...curve));
+  const peak = maxOf(view.peak_vram_mib, ...curve.map(point => point.value));
   if (!view.gpus_requested || (used === null && peak === null)) {
     return null;
   }
@@ -64,40 +63,29 @@ export function Memory({ view, gpus }: { view: JobView; gpus: readonly GpuView[]
         />
         {peak !== null && <div className="gpusched-tick" style={{ left: `${(100 * peak) / scale}%` }} />}
       </div>
-      <Sparkline values={curve} top={scale} />
+      {changes(curve) && (
+        <Sparkline
+          points={curve}
+          from={curve[0]?.at ?? 0}
+          to={curve[curve.length - 1]?.at ?? 0}
+          most={scale}
+          label={trans.__('Memory over time')}
+          className="gpusched-spark"
+        />
+      )}
       <span className="gpusched-facts">{words}</span>
     </div>
   );
 }
 
-function Sparkline({ values, top }: { values: number[]; top: number }): JSX.Element | null {
-  if (values.length < 2 || values.every(value => value === values[0])) {
-    return null;
-  }
-  const step = WIDE / (values.length - 1);
-  const points = values.map((value, n) => `${(n * step).toFixed(1)},${(HIGH - 1 - (value / top) * (HIGH - 2)).toFixed(1)}`);
-  return (
-    <svg
-      className="gpusched-spark"
-      viewBox={`0 0 ${WIDE} ${HIGH}`}
-      preserveAspectRatio="none"
-      aria-hidden="true"
-      data-testid="gpusched-spark"
-    >
-      <polygon points={`0,${HIGH} ${points.join(' ')} ${WIDE},${HIGH}`} />
-      <polyline points={points.join(' ')} />
-    </svg>
-  );
-}
-
 /** What the job's record says, and from now on what is measured; empty where neither is to be had. */
-function useCurve(view: JobView, used: number | null, gpus: readonly GpuView[]): number[] {
-  const [curve, setCurve] = React.useState<number[]>([]);
+function useCurve(view: JobView, used: number | null, gpus: readonly GpuView[]): Point[] {
+  const [curve, setCurve] = React.useState<Point[]>([]);
   React.useEffect(() => {
     let gone = false;
     calls
       .memory(view.id)
-      .then(samples => !gone && setCurve(samples.map(sample => sample.used_mib).slice(-POINTS)))
+      .then(samples => !gone && setCurve(thinned(samples.map(({ at, used_mib }) => ({ at, value: used_mib })))))
       .catch(() => undefined); // the record is a nicety: an older server has none
     return () => {
       gone = true;
@@ -105,10 +93,21 @@ function useCurve(view: JobView, used: number | null, gpus: readonly GpuView[]):
   }, [view.id, isFinal(view)]);
   React.useEffect(() => {
     if (used !== null) {
-      setCurve(before => [...before, used].slice(-POINTS));
+      const at = Math.max(...gpus.map(gpu => gpu.sampled_at));
+      setCurve(before => thinned([...before, { at, value: used }]));
     }
   }, [gpus]); // each frame is a sample, also one that brings nothing new
   return curve;
+}
+
+/** A flat line says nothing that the figures do not. */
+function changes(curve: readonly Point[]): boolean {
+  return curve.some(point => point.value !== curve[0]?.value);
+}
+
+/** The whole life of the job in a bounded number of points: every other one goes when there are too many. */
+function thinned(curve: Point[]): Point[] {
+  return curve.length > 2 * POINTS ? curve.filter((_, n) => n % 2 === 0 || n === curve.length - 1) : curve;
 }
 
 function holdersOf(view: JobView, gpus: readonly GpuView[]): GpuView['holders'] {

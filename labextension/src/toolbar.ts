@@ -6,7 +6,7 @@ import { Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ITranslator } from '@jupyterlab/translation';
 
-import { runOnGpuIcon } from './icons';
+import { runOnGpuIcon } from './runicon';
 import { askForTerms } from './jobform';
 import { isLoaded, LOAD, readCell, writeCell } from './magicline';
 import { NO_TERMS, Terms } from './terms';

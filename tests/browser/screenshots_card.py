@@ -12,9 +12,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import conftest
-from playwright.sync_api import sync_playwright
-from waiting import wait_for
+import conftest  # noqa: E402
+from playwright.sync_api import sync_playwright  # noqa: E402
+from waiting import wait_for  # noqa: E402
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
