@@ -42,7 +42,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
         }
       }
     });
-    palette?.addItem({ command: COMMAND, category: trans.__('GPU jobs') });
+    palette?.addItem({ command: COMMAND, category: trans.__('GPU Jobs') });
   }
 };
 
