@@ -92,6 +92,7 @@ export class Folding {
   }
 }
 
+/** nbformat allows a list of lines. */
 function textOf(text: unknown): string {
-  return Array.isArray(text) ? text.join('') : String(text ?? '');
+  return Array.isArray(text) ? text.join('') : typeof text === 'string' ? text : '';
 }

@@ -44,7 +44,28 @@ export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
     if (!isJobId(id)) {
       return <p className="gpusched-trouble">{trans.__('This output does not name a job.')}</p>;
     }
-    return <Runs key={id} id={id} saved={savedView(view, id)} trusted={this._trusted} />;
+    return (
+      <Guard key={id} id={id}>
+        <Runs id={id} saved={savedView(view, id)} trusted={this._trusted} />
+      </Guard>
+    );
+  }
+}
+
+/** A card that cannot be drawn says so, and leaves the id to go on with. */
+class Guard extends React.Component<{ id: string; children: React.ReactNode }, { failed: boolean }> {
+  state = { failed: false };
+
+  static getDerivedStateFromError(): { failed: boolean } {
+    return { failed: true };
+  }
+
+  render(): React.ReactNode {
+    return this.state.failed ? (
+      <p className="gpusched-trouble">{trans.__('The card of job %1 cannot be drawn.', this.props.id)}</p>
+    ) : (
+      this.props.children
+    );
   }
 }
 

@@ -81,6 +81,7 @@ export function Memory({ view, gpus }: { view: JobView; gpus: readonly GpuView[]
 /** What the job's record says, and from now on what is measured; empty where neither is to be had. */
 function useCurve(view: JobView, used: number | null, gpus: readonly GpuView[]): Point[] {
   const [curve, setCurve] = React.useState<Point[]>([]);
+  const over = isFinal(view);
   React.useEffect(() => {
     let gone = false;
     calls
@@ -90,13 +91,13 @@ function useCurve(view: JobView, used: number | null, gpus: readonly GpuView[]):
     return () => {
       gone = true;
     };
-  }, [view.id, isFinal(view)]);
+  }, [view.id, over]); // once more at the end, for all of it
   React.useEffect(() => {
     if (used !== null) {
       const at = Math.max(...gpus.map(gpu => gpu.sampled_at));
       setCurve(before => thinned([...before, { at, value: used }]));
     }
-  }, [gpus]); // each frame is a sample, also one that brings nothing new
+  }, [gpus, used]); // each frame is a sample, also one that brings nothing new
   return curve;
 }
 

@@ -80,6 +80,8 @@ export function useOutputs(view: JobView, box: React.RefObject<HTMLElement>, who
   latest.current = view;
   const over = isFinal(view);
   const { reaches, connected } = useStore();
+  const reach = reaches.get(view.id);
+  const attempts = view.attempts.length;
   React.useEffect(() => {
     let timer = 0;
     let gone = false;
@@ -105,6 +107,6 @@ export function useOutputs(view: JobView, box: React.RefObject<HTMLElement>, who
       gone = true;
       window.clearTimeout(timer);
     };
-  }, [view.id, over, view.attempts.length, reaches.get(view.id), connected]);
+  }, [view.id, over, attempts, reach, connected, box]);
   return reading.current;
 }

@@ -16,7 +16,8 @@ const LEFT_OUT = ['application/vnd.gpusched.job+json', 'application/vnd.jupyter.
 export function RichOutput({ output, trusted }: { output: JobOutput; trusted: boolean }): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
   const [mime, setMime] = React.useState<string | null>('');
-  React.useEffect(() => {
+  // A layout effect: its cleanup runs while the node is still in the page, as Lumino demands of a widget that goes.
+  React.useLayoutEffect(() => {
     const drawn = draw(output, trusted);
     setMime(drawn?.mime ?? null);
     if (drawn && box.current?.isConnected) {

@@ -35,9 +35,14 @@ function isSavedView(data: unknown, id: string): data is JobView {
     isTextOrNull(view.message) &&
     isTextOrNull(view.reason) &&
     Array.isArray(view.gpus) &&
-    view.gpus.every(gpu => typeof gpu?.index === 'number' && typeof gpu?.name === 'string') &&
+    view.gpus.every(isGpu) &&
     Array.isArray(view.attempts)
   );
+}
+
+function isGpu(data: unknown): boolean {
+  const gpu = data as { index?: unknown; name?: unknown } | null;
+  return typeof gpu?.index === 'number' && typeof gpu.name === 'string';
 }
 
 function isNumberOrNull(value: unknown): boolean {

@@ -25,7 +25,6 @@ const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', '
 
 // Text, newline, CSI sequence, string sequence, other escapes, lone control characters.
 const TOKEN =
-  // eslint-disable-next-line no-control-regex
   /([^\x00-\x08\x0a-\x1f\x7f\x9b]+)|(\n)|\x1b\[([0-?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|([\x00-\x1f\x7f\x9b])/g;
 
 /** Endless lines of which the last are kept, and a cursor. */
@@ -149,7 +148,6 @@ export class Terminal {
 /** What may be the beginning of a code is kept until its rest has come. */
 function splitUnfinished(text: string): [string, string] {
   const at = text.lastIndexOf('\x1b');
-  // eslint-disable-next-line no-control-regex
   if (at >= 0 && text.length - at < LONGEST_CODE && /^\x1b(\[[0-?]*[ -/]*)?$/.test(text.slice(at))) {
     return [text.slice(0, at), text.slice(at)];
   }

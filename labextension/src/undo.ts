@@ -27,7 +27,8 @@ export function current(): ReadonlyMap<string, Wish> {
 }
 
 export function wishToCancel(id: string): void {
-  if (wishes.get(id)?.due == null) {
+  const wish = wishes.get(id);
+  if (!wish || wish.trouble !== null) {
     const timer = window.setTimeout(() => void send(id), UNDO_S * 1000);
     note(id, { due: Date.now() + UNDO_S * 1000, timer, trouble: null });
   }
