@@ -115,7 +115,8 @@ export interface JobView {
   used_vram_mib: number | null;
   peak_vram_mib: number | null;
   peak_rss_mib: number | null;
-  progress: Record<string, unknown> | null;
+  progress: Progress | null;
+  time_limit_s: number | null;
   advice: string | null;
   attempts: AttemptView[];
   notebook: string | null;
@@ -123,4 +124,12 @@ export interface JobView {
   array_id: string | null;
   tags: string[];
   simulated: boolean;
+}
+
+export interface Progress {
+  fraction: number | null;
+  done: number | null;
+  total: number | null;
+  text: string;
+  remaining_s: number | null;
 }

@@ -48,7 +48,9 @@ def alert(alert_id: str, **more: Any) -> dict[str, Any]:
 class Host:
     """Answers the page's WebSocket and REST; ``page`` is not loaded yet."""
 
-    def __init__(self, page: Any, *, gpus: Any = (), jobs: Any = (), alerts: Any = (), cause: str | None = None) -> None:
+    def __init__(
+        self, page: Any, *, gpus: Any = (), jobs: Any = (), alerts: Any = (), cause: str | None = None
+    ) -> None:
         self._snapshot = {
             "type": "snapshot", "seq": 1, "gpus": list(gpus), "jobs": list(jobs), "alerts": list(alerts),
             "connected": True,

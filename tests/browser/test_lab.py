@@ -90,7 +90,7 @@ def test_a_card_stays_live_while_the_kernel_is_busy_restarts_and_the_page_is_rel
     expect(page.find("log")).to_contain_text("second")
 
 
-def test_the_cancel_button_asks_once_more_and_ends_a_running_job(lab, page):
+def test_the_cancel_button_can_be_taken_back_for_some_seconds_and_then_ends_a_running_job(lab, page):
     page.open(lab.notebook("ends.ipynb", LOAD, gated("ends")))
     page.run(0)
     page.run(1)
@@ -99,7 +99,9 @@ def test_the_cancel_button_asks_once_more_and_ends_a_running_job(lab, page):
     button = card.get_by_test_id("gpusched-cancel")
     button.focus()
     page.page.keyboard.press("Enter")
-    expect(button).to_have_text("Really cancel?")
+    expect(button).to_contain_text("Undo")
+    page.page.keyboard.press("Enter")
+    expect(button).to_have_text("Cancel")
     page.page.keyboard.press("Enter")
     expect(card.get_by_test_id("gpusched-phase")).to_have_text("cancelled")
 

@@ -27,11 +27,18 @@ def shown(lab, page):
         holder(state="releasing", vram_mib=512),
     ]
     jobs = [
-        job("mine0001", name="train", progress={"fraction": 0.5, "text": "", "done": 1, "total": 2, "remaining_s": 3.0}),
+        job(
+            "mine0001", name="train", progress={"fraction": 0.5, "text": "", "done": 1, "total": 2, "remaining_s": 3.0}
+        ),
         job("mine0002", name="waits", phase="queued", waiting="needs 4.0G", position=1, started_at=None),
         job("mine0003", name="ended", phase="failed", ended_at=1.7e9 + 9, exit_code=1, message="no such file"),
     ]
-    Host(page.page, gpus=[gpu(0, holders=holders), gpu(1)], jobs=jobs, alerts=[alert("a1"), alert("a2", job_id="mine0001")])
+    Host(
+        page.page,
+        gpus=[gpu(0, holders=holders), gpu(1)],
+        jobs=jobs,
+        alerts=[alert("a1"), alert("a2", job_id="mine0001")],
+    )
     page.open_lab(lab)
     page.show_panel()
     expect(page.find("entry")).to_have_count(3)
