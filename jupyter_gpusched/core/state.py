@@ -346,6 +346,8 @@ def _detail(event: JobEvent) -> dict[str, object]:
             told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
             if record.survivors:
                 told["survivors"] = list(record.survivors)
+            if record.stragglers:
+                told["stragglers_killed"] = record.stragglers
             return {"attempt": attempt, **told}
         case LaunchFailed(_, attempt, reason, _):
             return {"attempt": attempt, "reason": reason}

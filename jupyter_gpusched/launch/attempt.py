@@ -143,6 +143,18 @@ def _identity(raw: Record) -> Record:
 # Log and outputs
 
 
+def cells_done(folder: Path, attempt: int) -> tuple[int, int] | None:
+    """The code cells of a notebook job that have run, and all there are; None for other jobs."""
+    try:
+        with _opened(folder, attempt, "cells") as descriptor:
+            words = os.read(descriptor, 100).split()
+    except OSError:
+        return None
+    if len(words) != 2 or not all(word.isdigit() and len(word) < 10 for word in words):
+        return None  # the job may have written there, too
+    return int(words[0]), int(words[1])
+
+
 def journaled_since(folder: Path, attempt: int, counted: int) -> tuple[int | None, int]:
     """The end of what can be counted now of the journal of outputs, and its lines after byte ``counted``.
 
@@ -189,6 +201,29 @@ def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, fin
         return items, max(after, whole)
     items += _gap(folder, attempt, covered)
     return items, whole + 1
+
+
+def cursor_near_end(folder: Path, attempt: int, after: int, newest: int) -> int:
+    """The cursor, not before ``after``, from which on the outputs have about ``newest`` bytes."""
+    try:
+        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
+            whole = journal.read().split(b"\n")[:-1]
+    except OSError:
+        return max(after, _line_start(folder, attempt, log_size(folder, attempt) - newest))
+    size = cursor = 0
+    for cursor in range(len(whole), after, -1):  # the last line is served, however long it is
+        size += len(whole[cursor - 1])
+        if size > newest and cursor < len(whole):
+            return cursor
+    return after
+
+
+def _line_start(folder: Path, attempt: int, offset: int) -> int:
+    """The first beginning of a line after this place in the log, if one is near."""
+    if offset <= 0:
+        return 0
+    _, found, rest = (near := read_log(folder, attempt, offset, PAGE_BYTES)).partition(b"\n")
+    return offset + len(near) - len(rest) if found else offset
 
 
 def _output(line: bytes) -> Output | None:

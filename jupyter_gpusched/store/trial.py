@@ -32,7 +32,7 @@ class Ground:
 
 
 def try_out(folder: Path) -> Ground:
-    """Raises ``OSError`` where not even a file can be made."""
+    """Raises ``OSError`` where not even a small file can be written."""
     first, second = _open_twice(folder)
     try:
         return Ground(_without_locks(first, second), _without_shared_memory(first, second))
@@ -82,12 +82,13 @@ def _record_lock(descriptor: int) -> None:
 
 
 def _without_shared_memory(first: int, second: int) -> str | None:
+    """Only read through the mapping: a write to it on a full disk would be answered with SIGBUS, not with an error."""
     size = mmap.PAGESIZE
+    os.pwrite(first, bytes(size), 0)
     try:
-        os.ftruncate(first, size)
-        with mmap.mmap(first, size) as written, mmap.mmap(second, size) as read:
-            written[:5] = b"there"
-            if read[:5] != b"there":
+        with mmap.mmap(second, size, mmap.MAP_SHARED, mmap.PROT_READ) as seen:
+            os.pwrite(first, b"there", 0)
+            if seen[:5] != b"there":
                 return "what one program writes another does not see"
     except (OSError, ValueError) as error:
         return f"memory cannot be shared: {getattr(error, 'strerror', None) or error}"

@@ -119,6 +119,16 @@ def test_a_locked_database_refuses_a_submission_after_10_s_and_the_cards_are_sho
     assert client.health()["status"] == "ok"
 
 
+def test_a_host_that_starts_while_the_database_is_locked_waits_for_it(start_host, database, hold):
+    start_host().terminate()
+    holder = hold(database)
+    host = start_host(wait=False)
+    time.sleep(1.5)
+    assert host.process.poll() is None
+    holder.kill()
+    host.wait_until_hosting()
+
+
 def test_a_slow_disk_delays_submissions_and_nothing_else(own_environment, command):
     environ = os.environ | {"GPUSCHED_SIMULATE": "1x8G"}
     slow = subprocess.Popen([sys.executable, CRASHING], env=environ | {"SLOW_WRITES_S": "1.5"})
@@ -268,6 +278,22 @@ def test_a_full_disk_refuses_and_loses_nothing_and_works_when_there_is_room(smal
     assert client.wait(running, timeout=90)["exit_code"] == 4
     assert client.wait(client.submit(command("true")))["phase"] == "succeeded"
     assert len(client.jobs()) == 2
+
+
+@system
+def test_on_a_full_disk_a_host_refuses_by_name_until_there_is_room(small_disk, start_host, command):
+    host = start_host()
+    host.client().wait(host.client().submit(command("true")))
+    host.terminate()
+    ballast = fill(small_disk)
+    refused = start_host(wait=False)
+    assert refused.process.wait(timeout=DEADLINE_S) == 2
+    said = refused.log.read_text()
+    assert str(small_disk) in said
+    assert "full" in said or "No space left" in said
+    assert "Traceback" not in said
+    ballast.unlink()
+    assert len(start_host().client().jobs()) == 1
 
 
 @system
