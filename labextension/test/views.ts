@@ -63,6 +63,8 @@ export function gpu(more: Partial<GpuView> = {}): GpuView {
     health: { status: 'ok', cause: null, since: null, by: null },
     simulated: true,
     sampled_at: 1,
+    unattributed_mib: null,
+    opened_by: [],
     holders: [],
     ...more
   };
