@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpusched.core.operations import LITTLE_MIB
 from jupyter_gpusched.gpus.nvml import NvmlGpus
 from tests.gpus.conftest import Watcher, use
 
@@ -58,6 +59,20 @@ def test_the_figures_of_each_card_add_up():
                 assert abs(card.total - card.reserved - card.used - card.free) <= 2  # each is rounded to a MiB
             assert card.utilization_pct is None or 0 <= card.utilization_pct <= 100
             assert card.temperature_c is None or 0 < card.temperature_c < 120
+
+    watched(body)
+
+
+def test_a_card_in_use_says_what_it_knows_of_itself_and_hides_no_memory():
+    """Where all pids are seen, what is in use belongs to listed processes but for little."""
+    devices = {str(file) for file in Path("/dev").glob("nvidia*")}
+
+    async def body(watcher):
+        for card in await watcher.until(bool):
+            assert card.fault is None, "this card needs a person"
+            assert card.unattributed is None or card.unattributed <= LITTLE_MIB, card.opened_by
+            if card.device_file is not None:
+                assert card.device_file in devices
 
     watched(body)
 
