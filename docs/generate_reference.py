@@ -74,6 +74,7 @@ IN_THE_JOB = {
 REASONS = {
     "exit": "its own exit code",
     "signal_N": "ended by signal N; `signal_9` most often means that host memory ran out",
+    "host_oom": "the kernel ended it, since the memory limit of the group in which jobs run was reached",
     "cuda_oom": "the GPU had no memory left; the message has the amounts that were printed",
     "stdin": "it wanted to read input, which a background job cannot",
     "cancelled": "somebody cancelled it; the message says who",

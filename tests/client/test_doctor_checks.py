@@ -14,6 +14,7 @@ import pytest
 
 from jupyter_gpusched import doctor, places
 from jupyter_gpusched import find_host as finding
+from jupyter_gpusched.launch.means import Means
 from jupyter_gpusched.store import SqliteStore
 
 HEALTH = {
@@ -273,3 +274,24 @@ def test_a_failed_check_makes_the_exit_code_1_and_is_visible(at_home, state, cap
 def test_the_text_names_this_python(at_home, capsys):
     doctor.main(as_json=False)
     assert sys.executable in capsys.readouterr().out
+
+
+def test_how_jobs_are_ended_is_told_as_the_host_found_it(environ, host):
+    environ["GPUSCHED_SOCKET"] = host.server_address
+    notice = "Jobs end when this server does: it is the service jupyter.service."
+    host.answers["health"] |= {"ending": "by a cgroup of its own", "notices": [notice]}
+    check = look(environ, "ending jobs")
+    assert (check.ok, check.warning, check.summary, check.hint) == (True, True, "by a cgroup of its own", notice)
+    host.answers["health"]["notices"] = []
+    assert not look(environ, "ending jobs").warning
+
+
+def test_without_a_host_it_is_tried_how_jobs_can_be_ended_and_nothing_is_left_behind(environ, state, monkeypatch):
+    monkeypatch.setattr(doctor, "means_here", lambda *_: Means(no_cgroups="there are none", holes=False))
+    check = look(environ, "ending jobs")
+    assert check.summary.endswith("a marker in the environment; there are none")
+    assert "Logs are not kept within their limit" in check.hint
+    monkeypatch.undo()
+    state.mkdir()
+    assert look(environ, "ending jobs").ok
+    assert list(state.iterdir()) == []
