@@ -158,6 +158,16 @@ async def test_an_attempt_lives_in_its_cgroup_which_goes_with_it(with_cgroups):
 
 
 @needs_cgroups
+@pytest.mark.parametrize("cwd", ["no such folder", "."])
+async def test_an_attempt_that_cannot_be_started_leaves_no_cgroup(with_cgroups, cwd):
+    for number in range(10):
+        job = a_job(f"none{number:04}")
+        _, folder = with_cgroups.start("no-such-program", job=job, cwd=str(with_cgroups.folder / cwd))
+        assert isinstance(await with_cgroups.last(job), LaunchFailed)
+        assert not is_there(files.read_claim(folder, 1)["cgroup"])
+
+
+@needs_cgroups
 async def test_cgroups_that_a_job_makes_in_its_own_end_with_it(with_cgroups):
     code = (
         "import os, sys, time\nhere = sys.argv[1] + open('/proc/self/cgroup').read().split('0::')[1].split()[0]\n"
