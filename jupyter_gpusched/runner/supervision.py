@@ -107,9 +107,9 @@ class Attempt:
             return
         survivors = self.watch()
         self.cap.finish()
+        self.write_exit(survivors, {})
         if self.home is not None:
             cgroup.remove(self.home)
-        self.write_exit(survivors, {})
 
     def discard(self) -> None:
         """Take away the child that could not become the job, and what was made for it."""
