@@ -83,6 +83,7 @@ REASONS = {
     "vram_exceeded": "ended since it used more GPU memory than it had asked for (setting `GpuSched.overuse`)",
     "gpu_error": "the GPU or its driver failed it (ECC, device unavailable); the message has the line",
     "gpu_lost": "its card was lost; with `retries` it is tried on another",
+    "host_oom": "the kernel ended it, since the memory limit of the group in which jobs run was reached",
     "stdin": "it wanted to read input, which a background job cannot",
     "cancelled": "somebody cancelled it; the message says who",
     "timeout": "it ran longer than its time limit",
