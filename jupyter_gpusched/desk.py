@@ -146,7 +146,8 @@ class Handler(RequestHandler):
 
     def prepare(self) -> None:
         """Who is refused is told so once the whole body was read: until then nobody would listen."""
-        self.desk.last_asked = time.monotonic()
+        if wire.LOOKS_ON not in self.request.headers:
+            self.desk.last_asked = time.monotonic()
         try:
             self.admit()
         except (GpuSchedError, HTTPError) as error:
@@ -183,7 +184,15 @@ class Handler(RequestHandler):
             simulated=engine.gpus.simulated,
             now=engine.clock(),
             cause=engine.gpus.cause,
+            progress=self.desk.growth.progress(),
         )
+
+    async def views_now(self) -> Views:
+        """As ``views``, after a look at how far the running jobs are."""
+        active = [job for job in self.desk.engine.state.jobs.values() if job.phase.active]
+        if active:
+            await self.desk.growth.look(active)
+        return self.views()
 
     def answer(self, body: object, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.set_status(status)

@@ -79,7 +79,7 @@ Key = tuple[str, str]
 
 
 class Observer(Protocol):
-    """Is told of each batch once it is true; called inside the loop, so it must return at once and not fail."""
+    """Is told of each batch once it is true; called inside the loop, so it must return at once."""
 
     def __call__(self, recorded: Sequence[Recorded], state: State, *, sampled: bool) -> None: ...
 
@@ -404,7 +404,10 @@ class Engine:
     def _observe(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
         sampled = any(isinstance(stimulus.event, Sampled) for stimulus in accepted)
         for observer in self.observers if recorded or sampled else ():
-            observer(recorded, self.state, sampled=sampled)
+            try:
+                observer(recorded, self.state, sampled=sampled)
+            except Exception:  # noqa: PERF203  whoever only looks on must never stop the queue
+                log.exception("an observer of the queue failed")
 
     async def _act(self, instruction: Instruction) -> None:
         match instruction:

@@ -77,6 +77,7 @@ class Curve:
     kept_at: float = 0.0
 
     def add(self, at: float, used: int) -> None:
+        at = round(at, 3)
         if self.points and at - self.points[-1][0] < self.step_s:
             self.points[-1] = self.points[-1][0], max(self.points[-1][1], used)
             return

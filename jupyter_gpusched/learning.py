@@ -24,7 +24,7 @@ LARGEST_READ = 4 * 2**20
 """Of a script that is larger, only its beginning counts."""
 
 MOST_RUNS = 30
-"""So many ended runs of the same work are looked at; cancelled ones among them teach nothing."""
+"""So many runs of the same work are looked at, be it that most of them failed."""
 
 _NUMBER = re.compile(r"\[\d+\]$")
 

@@ -112,7 +112,7 @@ class Store(Protocol):
         """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
 
     def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
-        """Ended runs of an owner's that ran the same ``code``, or else had this name; newest first."""
+        """Runs that succeeded or failed, of the same ``code`` or else of this name; newest first."""
 
     def events(self, *, after: int, limit: int) -> list[Recorded]: ...
 

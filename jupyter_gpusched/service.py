@@ -105,6 +105,10 @@ class GpuSched(Configurable):
         "Empty = all.",
     ).tag(config=True)
 
+    cgroups = Bool(
+        True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
+    ).tag(config=True)
+
     def log_bytes(self) -> int | None:
         """The limit of a log; None where there is none."""
         return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
@@ -221,7 +225,7 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
-        means = await anyio.to_thread.run_sync(probe, jobs_folder)
+        means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:

@@ -40,8 +40,9 @@ def advice(job: Job, *, simulated: bool) -> str | None:
 
 def _of_finished(job: Job, last: Attempt) -> str | None:
     peak = last.peak_vram_mib
-    ran_s = (last.ended_at or 0.0) - (last.started_at or last.ended_at or 0.0)
-    if peak is None or last.outcome is not Outcome.SUCCEEDED or ran_s < LEAST_RUN_S or not last.gpus:
+    if peak is None or last.outcome is not Outcome.SUCCEEDED or not last.gpus:
+        return None
+    if last.started_at is None or last.ended_at is None or last.ended_at - last.started_at < LEAST_RUN_S:
         return None
     asked = max(grant.promised for grant in last.gpus)
     had = "had a whole card of" if job.request.whole_cards else "asked"

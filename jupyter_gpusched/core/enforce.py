@@ -74,9 +74,5 @@ def _others_wait(job: Job, state: State, room: Room, now: float) -> bool:
         if uuid in offers:
             offers[uuid] = replace(offers[uuid], free=Mib(offers[uuid].free + above))
     relieved = replace(room, offers=offers)
-    heads = [state.jobs[line[0].job_id] for line in state.queue.values()]
-    return any(
-        find(room, one.request) is None and find(relieved, one.request) is not None
-        for one in heads
-        if not rests(one, now)
-    )
+    wishes = {one.request for one in state.jobs.values() if one.phase is Phase.QUEUED and not rests(one, now)}
+    return any(find(room, wish) is None and find(relieved, wish) is not None for wish in wishes)

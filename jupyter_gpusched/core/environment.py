@@ -97,6 +97,7 @@ def attempt_environment(
     folder     the job's folder.
     passed_on  the host's own environment, of which only ``PASSED_ON`` is used.
     python     the job's interpreter, whose folder comes first on PATH; None leaves PATH alone.
+    hook       the folder of the sitecustomize by which PyTorch is asked to stay within the promise.
     """
     grants = _grants(job, attempt)
     env = {name: passed_on[name] for name in PASSED_ON if name in passed_on}
@@ -114,6 +115,8 @@ def attempt_environment(
     )
     env.setdefault("MPLBACKEND", _INLINE if work.kind in _SHOW_FIGURES else "Agg")
     env.update(_cards(grants))
+    if env.get("XLA_CLIENT_MEM_FRACTION") in env.get(CAP, "").split(","):  # of the job that submitted this one
+        env.pop("XLA_CLIENT_MEM_FRACTION", None)
     for name, value in (_caps(job, grants, env) | _rendezvous(job, grants)).items():
         env.setdefault(name, value)
     _cap_of_torch(job, grants, env, hook)

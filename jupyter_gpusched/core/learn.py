@@ -37,8 +37,10 @@ def learned_amount(runs: Sequence[Job], *, name: str, simulated: bool, largest: 
             hint="Give --vram once, for example --vram 8G; when that run has ended, `auto` knows.",
         )
     told, amounts = [], []
+    needed = max(fell_short, default=0.0)
     if good:
         peak = max(_peak(run.attempts[-1]) or 0 for run in good)
+        needed = max(needed, peak)
         amounts.append(peak if simulated else peak * 1.1 + MARGIN_MIB)
         runs_of = "the last run" if len(good) == 1 else f"the last {len(good)} runs"
         told.append(
@@ -52,7 +54,7 @@ def learned_amount(runs: Sequence[Job], *, name: str, simulated: bool, largest: 
             "more than what a later run ran out of memory with" if good else "more than an earlier run ran out with"
         )
     wanted = math.ceil(max(amounts) / STEP_MIB) * STEP_MIB
-    held = wanted if largest is None or max(amounts) > largest else min(wanted, largest)
+    held = wanted if largest is None or needed > largest else min(wanted, largest)
     return Mib(held), f"vram auto: {exact(Mib(held))}, from {' and '.join(told)}"
 
 

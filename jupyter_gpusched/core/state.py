@@ -196,7 +196,7 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         raise NotLive(event.job_id, event)
     if isinstance(event, Claimed) and event.claim is not None and state.claimant not in {None, job.id}:
         raise IllegalTransition(job, event)
-    if isinstance(event, Exited) and event.exit.reason == "cuda_oom":
+    if isinstance(event, Exited) and event.exit.reason == "cuda_oom" and job.phase.active:
         busy = {one: state.jobs[one] for one in state.busy}
         event = replace(event, remedy=remedy(job, event.exit, busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)
@@ -346,6 +346,8 @@ def _detail(event: JobEvent) -> dict[str, object]:
             told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
             if record.survivors:
                 told["survivors"] = list(record.survivors)
+            if record.stragglers:
+                told["stragglers_killed"] = record.stragglers
             return {"attempt": attempt, **told}
         case LaunchFailed(_, attempt, reason, _):
             return {"attempt": attempt, "reason": reason}

@@ -21,6 +21,7 @@ from jupyter_gpusched.runner.records import (
     read_stop_file,
     take_claim,
     to_json,
+    write_file,
 )
 from jupyter_gpusched.runner.tree import boot_id
 
@@ -142,6 +143,18 @@ def _identity(raw: Record) -> Record:
 # Log and outputs
 
 
+def cells_done(folder: Path, attempt: int) -> tuple[int, int] | None:
+    """The code cells of a notebook job that have run, and all there are; None for other jobs."""
+    try:
+        with _opened(folder, attempt, "cells") as descriptor:
+            words = os.read(descriptor, 100).split()
+    except OSError:
+        return None
+    if len(words) != 2 or not all(word.isdigit() and len(word) < 10 for word in words):
+        return None  # the job may have written there, too
+    return int(words[0]), int(words[1])
+
+
 def journaled_since(folder: Path, attempt: int, counted: int) -> tuple[int | None, int]:
     """The end of what can be counted now of the journal of outputs, and its lines after byte ``counted``.
 
@@ -188,6 +201,29 @@ def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, fin
         return items, max(after, whole)
     items += _gap(folder, attempt, covered)
     return items, whole + 1
+
+
+def cursor_near_end(folder: Path, attempt: int, after: int, newest: int) -> int:
+    """The cursor, not before ``after``, from which on the outputs have about ``newest`` bytes."""
+    try:
+        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
+            whole = journal.read().split(b"\n")[:-1]
+    except OSError:
+        return max(after, _line_start(folder, attempt, log_size(folder, attempt) - newest))
+    size = cursor = 0
+    for cursor in range(len(whole), after, -1):  # the last line is served, however long it is
+        size += len(whole[cursor - 1])
+        if size > newest and cursor < len(whole):
+            return cursor
+    return after
+
+
+def _line_start(folder: Path, attempt: int, offset: int) -> int:
+    """The first beginning of a line after this place in the log, if one is near."""
+    if offset <= 0:
+        return 0
+    _, found, rest = (near := read_log(folder, attempt, offset, PAGE_BYTES)).partition(b"\n")
+    return offset + len(near) - len(rest) if found else offset
 
 
 def _output(line: bytes) -> Output | None:
@@ -260,7 +296,7 @@ def _stream(text: str) -> Output:
 
 def keep_memory_curve(folder: Path, points: Sequence[tuple[float, int]]) -> None:
     """Put a job's use over its life into its folder. Raises ``OSError``, also where the folder is gone."""
-    durable_replace(str(folder), CURVE, to_json([[round(at, 3), used] for at, used in points]).encode())
+    _replace(folder, CURVE, to_json([list(point) for point in points]))
 
 
 def memory_curve(folder: Path) -> list[tuple[float, int]]:
@@ -273,12 +309,18 @@ def memory_curve(folder: Path) -> list[tuple[float, int]]:
 
 def keep_timeline(folder: Path, attempt: int, rows: Sequence[Record]) -> None:
     """Leave with an attempt who held what before it ran out of memory. Raises ``OSError``."""
-    durable_replace(str(attempt_folder(folder, attempt)), TIMELINE, to_json(list(rows)).encode())
+    _replace(attempt_folder(folder, attempt), TIMELINE, to_json(list(rows)))
 
 
 def timeline(folder: Path, attempt: int) -> list[Record]:
     """What was left with the attempt; empty where nothing was."""
     return [row for row in _listed(attempt_folder(folder, attempt), TIMELINE) if isinstance(row, dict)]
+
+
+def _replace(place: Path, name: str, text: str) -> None:
+    """Whole or not at all; a loss of power may take it, which is worth no wait for the disk."""
+    write_file(f"{place}/.{name}", text.encode())
+    (place / f".{name}").rename(place / name)
 
 
 def _listed(place: Path, name: str) -> list[Any]:

@@ -32,6 +32,9 @@ def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> 
     if reason in ("signal_9", "host_oom") and peak is not None:
         message += f"; it had used at most {show_mib(peak)} of host memory"
     survivors = raw.get("survivors")
+    stragglers = integer(raw, "stragglers", least=0) or 0
+    if stragglers and stopped is None:
+        message += f"; {stragglers} process{'' if stragglers == 1 else 'es'} that it left behind had to be ended"
     return ExitRecord(
         code=code,
         signal=signal,
@@ -41,7 +44,7 @@ def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> 
         message=message,
         stopped=stopped,
         peak_rss_mib=None if peak is None else Mib(peak),
-        stragglers=integer(raw, "stragglers", least=0) or 0,
+        stragglers=stragglers,
         survivors=_names(survivors) if isinstance(survivors, list) else (),
         shortage=shortage(tail.decode(errors="replace")) if reason == "cuda_oom" else None,
     )

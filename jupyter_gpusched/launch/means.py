@@ -72,13 +72,24 @@ class Means:
         return told
 
 
-def probe(folder: Path, environ: Mapping[str, str] = os.environ, *, proc: Path = Path("/proc/self")) -> Means:
-    """Try what works here. ``folder`` is where jobs will lie; ``proc`` is where this process is described."""
+def probe(
+    folder: Path,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    cgroups: bool = True,
+    proc: Path = Path("/proc/self"),
+) -> Means:
+    """Try what works here.
+
+    folder   where jobs will lie.
+    cgroups  whether attempts may have some.
+    proc     where this process is described.
+    """
     membership = read_file(str(proc / "cgroup")).decode(errors="replace")
     hierarchy = find_hierarchy(read_file(str(proc / "mountinfo")).decode(errors="replace"))
     scope, ends = _leaving(membership, environ)
     # In a scope of its own a supervisor has a cgroup that nobody else manages.
-    no_cgroups = _cgroups_fail(hierarchy) if scope is None else None
+    no_cgroups = "they are turned off" if not cgroups else _cgroups_fail(hierarchy) if scope is None else None
     return Means(
         cgroups=hierarchy if no_cgroups is None else None,
         no_cgroups=no_cgroups,

@@ -93,13 +93,13 @@ class LogCap:
 
     def _listen(self) -> bool:
         """Ask for one signal at the next write into our folder; it costs the job nothing."""
-        import fcntl  # 0.5 ms that no job need wait for
-
         try:
+            import fcntl  # 0.5 ms that no job need wait for
+
             if self._bell is None:
                 self._bell = os.open(self._folder, os.O_RDONLY)
             fcntl.fcntl(self._bell, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
-        except OSError:
+        except (OSError, ImportError):
             return False
         return True
 

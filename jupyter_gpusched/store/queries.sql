@@ -67,12 +67,13 @@ SELECT id FROM job WHERE owner = ? AND idempotency_key = ?;
 -- page_of_jobs: newest first; the store puts its conditions in
 SELECT state FROM job WHERE {conditions} ORDER BY submitted_at DESC, id DESC LIMIT :limit;
 
--- runs_of_code: what ran the same, newest first; ended runs only
-SELECT state FROM job WHERE live = 0 AND code IS NOT NULL AND owner = ? AND code = ?
+-- runs_of_code: what ran the same, newest first; runs that ended by themselves
+SELECT state FROM job
+WHERE phase IN ('succeeded', 'failed') AND code IS NOT NULL AND owner = ? AND code = ?
 ORDER BY submitted_at DESC LIMIT ?;
 
--- runs_of_name: what had the same name, newest first; ended runs only
-SELECT state FROM job WHERE live = 0 AND owner = ? AND name = ? ORDER BY submitted_at DESC LIMIT ?;
+-- runs_of_name: what had the same name, newest first; runs that ended by themselves
+SELECT state FROM job WHERE phase IN ('succeeded', 'failed') AND owner = ? AND name = ? ORDER BY submitted_at DESC LIMIT ?;
 
 -- events_of_job: what happened to one job after a sequence number
 SELECT seq, at, kind, detail, state FROM event WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?;

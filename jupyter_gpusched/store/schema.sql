@@ -25,8 +25,8 @@ CREATE INDEX job_by_time ON job (submitted_at, id);
 CREATE INDEX job_by_owner ON job (owner, submitted_at, id);
 CREATE INDEX job_by_phase ON job (phase, submitted_at, id);
 CREATE INDEX job_live ON job (submitted_at, id) WHERE live = 1;
-CREATE INDEX job_by_code ON job (owner, code, submitted_at) WHERE live = 0 AND code IS NOT NULL;
-CREATE INDEX job_by_name ON job (owner, name, submitted_at) WHERE live = 0;
+CREATE INDEX job_by_code ON job (owner, code, submitted_at) WHERE phase IN ('succeeded', 'failed') AND code IS NOT NULL;
+CREATE INDEX job_by_name ON job (owner, name, submitted_at) WHERE phase IN ('succeeded', 'failed');
 CREATE UNIQUE INDEX job_key ON job (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 -- What a job runs (core.model.Work): written once, read at each start. Apart, because it is large.

@@ -195,7 +195,7 @@ class SqliteStore:
         ]
 
     def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
-        """Ended runs of an owner's that ran the same ``code``, or else had this name; newest first."""
+        """Runs that succeeded or failed, of the same ``code`` or else of this name; newest first."""
         query, value = ("runs_of_name", name) if code is None else ("runs_of_code", code)
         return [_jobs.decode(state) for (state,) in self._rows(SQL[query], (owner, value, limit))]
 

@@ -24,13 +24,6 @@ export interface JobEvent {
   detail: Record<string, unknown> | null;
 }
 
-/** Output number and nbformat output. */
-export interface OutputPage {
-  items: Record<string, unknown>[];
-  next: number;
-  final: boolean;
-}
-
 /** An answer that is no success; `message` is one for a person. */
 export class Refused extends Error {
   constructor(
@@ -91,11 +84,6 @@ export async function log(id: string, attempt: number, offset: number, limit: nu
     size: Number(answer.headers.get('X-Gpusched-Log-Size') ?? 0),
     next: Number(answer.headers.get('X-Gpusched-Log-Next') ?? offset)
   };
-}
-
-export async function outputs(id: string, attempt: number, after: number): Promise<OutputPage> {
-  const answer = await ask(`${pathOf(id)}/outputs?attempt=${attempt}&after=${after}`);
-  return answer.json() as Promise<OutputPage>;
 }
 
 /** What happened to a job, oldest first; null where the host does not tell. */

@@ -140,6 +140,7 @@ function List({ rows, now, open }: { rows: readonly Row[]; now: number; open: (i
                 active={row.view.id === selection.active}
                 chosen={selection.chosen.has(row.view.id)}
                 choose={selection.click}
+                reach={selection.reach}
                 open={open}
                 say={say}
               />
@@ -246,6 +247,7 @@ interface EntryProps {
   active: boolean;
   chosen: boolean;
   choose: (id: string, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }, box: boolean) => void;
+  reach: (id: string) => void;
   open: (id: string) => void;
   say: (words: string) => void;
 }
@@ -269,6 +271,7 @@ const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
       data-job-id={view.id}
       onClick={event => props.choose(view.id, event, false)}
       onDoubleClick={() => props.open(view.id)}
+      onFocus={() => props.reach(view.id)}
       {...drag.handlers}
     >
       <span role="gridcell" className="gpusched-cell-check">

@@ -29,6 +29,7 @@ export function job(id: string, more: Partial<JobView> = {}): JobView {
     peak_vram_mib: null,
     peak_rss_mib: null,
     progress: null,
+    time_limit_s: null,
     advice: null,
     attempts: [],
     notebook: null,

@@ -21,8 +21,8 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "position": 1 if phase == "queued" else None, "estimated_start": None, "vram_mib": 6144, "gpus_requested": 1,
         "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
         "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,
-        "overuse_mib": None, "cap": None,
-        "peak_rss_mib": None, "progress": None, "advice": None, "attempts": [], "notebook": None, "parent_id": None,
+        "overuse_mib": None, "cap": None, "peak_rss_mib": None, "progress": None, "time_limit_s": None,
+        "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
     }  # fmt: skip
     return view | changes

@@ -15,6 +15,7 @@ import pytest
 from jupyter_gpusched import doctor, places
 from jupyter_gpusched import find_host as finding
 from jupyter_gpusched.store import Ground, SqliteStore
+from jupyter_gpusched.store.opening import VERSION
 
 HEALTH = {
     "status": "ok",
@@ -144,7 +145,7 @@ def test_the_database_is_read_and_left_alone(environ, state):
     places.private_folder(state)
     SqliteStore(state / doctor.DATABASE).close()
     before = (state / doctor.DATABASE).read_bytes()
-    assert "schema 2, 0 jobs" in look(environ, "database").summary
+    assert f"schema {VERSION}, 0 jobs" in look(environ, "database").summary
     assert (state / doctor.DATABASE).read_bytes() == before
 
 

@@ -98,6 +98,10 @@ class Core(RuleBasedStateMachine):
         self.tell(job_id, lambda number: Exited(job_id, number, record(code, at=self.now, stopped=stopped)))
 
     @rule(job_id=jobs)
+    def run_out_of_memory(self, job_id):
+        self.tell(job_id, lambda number: Exited(job_id, number, record(1, at=self.now, reason="cuda_oom")))
+
+    @rule(job_id=jobs)
     def fail_to_launch(self, job_id):
         self.tell(job_id, lambda number: LaunchFailed(job_id, number, "launch_failed", "no such file"))
 

@@ -221,3 +221,21 @@ def test_a_claim_taken_while_it_is_looked_for_is_read_whole(tmp_path, monkeypatc
     (tmp_path / "attempt-1").mkdir()
     monkeypatch.setattr(files, "_is_there", claimed_meanwhile)
     assert files.read_claim(tmp_path, 1)["pid"] == 4711
+
+
+def test_of_a_long_journal_the_newest_outputs_can_be_had_alone(tmp_path, place):
+    lines = [stream("x" * 1000, n) for n in range(10)]
+    journal(place, *lines)
+    cursor = files.cursor_near_end(tmp_path, 1, 0, 3500)
+    assert len(files.outputs(tmp_path, 1, cursor, final=False)[0]) == 3
+    assert files.cursor_near_end(tmp_path, 1, 9, 3500) == 9
+    assert files.cursor_near_end(tmp_path, 1, 11, 3500) == 11
+    assert files.cursor_near_end(tmp_path, 1, 0, 10**9) == 0
+    assert files.cursor_near_end(tmp_path, 1, 0, 1) == 9  # one that is larger is not withheld
+
+
+def test_of_a_long_log_the_newest_lines_can_be_had_alone(tmp_path, place):
+    (place / "log").write_bytes(b"first\nsecond\nthird\n")
+    assert files.cursor_near_end(tmp_path, 1, 0, 8) == len("first\nsecond\n")
+    assert files.cursor_near_end(tmp_path, 1, 0, 1000) == 0
+    assert files.cursor_near_end(tmp_path, 1, 17, 8) == 17

@@ -32,6 +32,7 @@ def test_runs_are_found_by_what_they_ran_or_by_name_newest_first(store, epoch, s
         ended(make_job, "c1111111", code="y"),
         ended(make_job, "d1111111", code="x", owner="bob"),
         replace(make_job("e1111111", at=500.0), code="x"),
+        replace(make_job("f1111111", at=501.0, phase=Phase.CANCELLED), code="x"),
     )
     assert [run.id for run in store.runs(owner="ada", code="x", limit=9)] == ["b1111111", "a1111111"]
     assert [run.id for run in store.runs(owner="ada", name="train", limit=9)] == ["c1111111", "a1111111"]

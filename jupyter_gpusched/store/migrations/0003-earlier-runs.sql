@@ -2,5 +2,5 @@
 
 ALTER TABLE job ADD COLUMN code TEXT;
 
-CREATE INDEX job_by_code ON job (owner, code, submitted_at) WHERE live = 0 AND code IS NOT NULL;
-CREATE INDEX job_by_name ON job (owner, name, submitted_at) WHERE live = 0;
+CREATE INDEX job_by_code ON job (owner, code, submitted_at) WHERE phase IN ('succeeded', 'failed') AND code IS NOT NULL;
+CREATE INDEX job_by_name ON job (owner, name, submitted_at) WHERE phase IN ('succeeded', 'failed');
