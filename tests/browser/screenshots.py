@@ -29,7 +29,8 @@ for step in range(400):
 
 def _fixtures() -> Any:
     spec = importlib.util.spec_from_file_location("browser_conftest", HERE / "conftest.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -87,7 +88,6 @@ def picture(lab: Any, page: Any, theme: str, target: Path) -> None:
     page.command("apputils:change-theme", theme=theme)
     page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
     page.show_panel()
-    page.page.screenshot(path="/tmp/panel_shots/debug.png")
     page.find("entry").filter(has_text="finetune").locator("button.gpusched-name").click()
     page.find("tab-output").click()
     page.page.wait_for_function(
