@@ -27,8 +27,9 @@ from . import wire
 from .core.ledger import check_fits
 from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
+from .learning import code_of, learned
 from .notebooks import read_notebook
-from .places import private_folder
+from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .submission import changed, is_text, read_job, read_terms
 
@@ -72,6 +73,7 @@ class Admission:
         jobs: list[Job] = []
         works: dict[JobId, Work] = {}
         kept: dict[JobId, Kept] = {}
+        codes: dict[tuple[str, str | None], str | None] = {}
         now = self._engine.clock()
         surroundings = _surroundings(owner, home)
         for number, raw in enumerate(raws):
@@ -82,12 +84,14 @@ class Admission:
                 )
                 large = isinstance(raw, dict) and isinstance(text := raw.get("payload"), str) and len(text) > LARGE
                 job, work, payload = await anyio.to_thread.run_sync(read) if large else read()
-                self._check_machine(job, work)
+                _check_work(work)
                 if work.kind is Kind.NOTEBOOK:
                     kept[job.id] = (
                         NOTEBOOK,
                         await anyio.to_thread.run_sync(read_notebook, work, self._notebook_of(parent)),
                     )
+                job = await self._known_again(job, work, kept, codes)
+                self._check_card(job)
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
             except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
@@ -189,7 +193,14 @@ class Admission:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
-            await anyio.to_thread.run_sync(self._write, kept)
+            try:
+                await anyio.to_thread.run_sync(self._write, kept)
+            except (OSError, PlaceError) as error:
+                why = getattr(error, "strerror", None) or str(error)
+                raise Unavailable(
+                    f"What the job brings along cannot be stored in {self._engine.jobs_folder}: {why}.",
+                    hint="Free some space there and try again.",
+                ) from error
             queued = await self._engine.submit(jobs, works)
         finally:
             for job_id in kept.keys() - set(queued):
@@ -206,18 +217,46 @@ class Admission:
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _check_machine(self, job: Job, work: Work) -> None:
+    async def _known_again(
+        self, job: Job, work: Work, kept: dict[JobId, Kept], codes: dict[tuple[str, str | None], str | None]
+    ) -> Job:
+        """The job with a name for what it runs, and with the amount that was learned where it asks for that.
+
+        codes  of scripts that this batch has read already.
+        """
+        notebook = kept[job.id][1] if work.kind is Kind.NOTEBOOK else None
+        naming = partial(code_of, work, name=job.name, notebook=notebook)
+        if work.kind is Kind.SCRIPT:
+            place = work.cwd, work.path
+            if place not in codes:
+                codes[place] = await anyio.to_thread.run_sync(naming)
+            code = codes[place]
+        else:
+            code = naming()
+        job = replace(job, code=code)
+        if job.learned is None:
+            return job
+        engine, simulated = self._engine, self._gpus.simulated
+        vram, words = await anyio.to_thread.run_sync(
+            lambda: learned(job, engine.store, engine.state, simulated=simulated)
+        )
+        return replace(job, request=replace(job.request, vram=vram), learned=words)
+
+    def _check_card(self, job: Job) -> None:
         state = self._engine.state
         check_fits(job.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
-        _check_folder(work)
-        if work.kind is Kind.SCRIPT:
-            _check_script(work)
-        if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
-            raise BadRequest(
-                f"python: there is no interpreter {work.python!r}.",
-                field="python",
-                hint="Give the full path of a Python, for example ~/venv/bin/python.",
-            )
+
+
+def _check_work(work: Work) -> None:
+    _check_folder(work)
+    if work.kind is Kind.SCRIPT:
+        _check_script(work)
+    if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
+        raise BadRequest(
+            f"python: there is no interpreter {work.python!r}.",
+            field="python",
+            hint="Give the full path of a Python, for example ~/venv/bin/python.",
+        )
 
 
 def _surroundings(owner: str, home: str) -> dict[str, str]:

@@ -67,8 +67,12 @@ def decoded(body: bytes) -> dict[str, Any]:
 
 def accepted(answer: Answer) -> bytes:
     """The body of a good answer; a refusal is raised as the error that the host meant."""
+    return good(answer).body
+
+
+def good(answer: Answer) -> Answer:
     if 200 <= answer.status < 300:
-        return answer.body
+        return answer
     raise _meant(answer)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 from tornado.web import Application, HTTPError
 
 from . import wire
@@ -20,7 +21,9 @@ from .desk import Desk, Handler, first_of
 from .engine import Engine
 from .events import EventsHandler
 from .launch import attempt as files
+from .launch.logs import log_size, read_chunk
 from .openapi import document
+from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
 from .places import API
 from .submission import read_order
 from .wire import PREFIX
@@ -36,6 +39,7 @@ class HealthHandler(Handler):
     def get(self) -> None:
         desk, record = self.desk, self.desk.record
         causes = _causes(desk.engine)
+        live = [job for job in desk.engine.state.jobs.values() if job.owner == self.caller.user]
         self.answer(
             wire.Health(
                 status="degraded" if causes else "ok",
@@ -52,6 +56,10 @@ class HealthHandler(Handler):
                 epoch=record.epoch,
                 socket=record.socket,
                 gpu_cause=desk.engine.gpus.cause,
+                ending=desk.means.ending,
+                notices=desk.means.notices,
+                drained=drained(desk.engine.state.operations.drain),
+                live_jobs=sum(not job.phase.final for job in live),
             )
         )
 
@@ -195,16 +203,17 @@ class ResubmitHandler(OfJob):
 
 
 class LogHandler(OfJob):
-    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``."""
+    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``; a header says where to go on."""
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         offset, limit = int(self.number("offset", 0)), int(self.number("limit", LARGEST_CHUNK, most=LARGEST_CHUNK))
-        data = await anyio.to_thread.run_sync(files.read_log, folder, number, offset, limit)
+        chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit)
         self.set_header("Content-Type", "application/octet-stream")
-        self.set_header("X-Gpusched-Log-Size", str(files.log_size(folder, number)))
-        self.finish(data)
+        self.set_header("X-Gpusched-Log-Size", str(log_size(folder, number)))
+        self.set_header("X-Gpusched-Log-Next", str(chunk.following))
+        self.finish(chunk.data)
 
 
 class OutputsHandler(OfJob):
@@ -257,6 +266,55 @@ class SpecHandler(OfJob):
         self.answer(wire.spec_of(job, work))
 
 
+class GpuHistoryHandler(Handler):
+    """GET gpus/history: what the cards showed in the last quarter of an hour, after ``since``."""
+
+    def get(self) -> None:
+        since = float(self.number("since", 0))
+        points = [
+            wire.GpuPoint(at=seen.at, uuid=uuid, used_mib=seen.used_mib, utilization_pct=seen.utilization_pct)
+            for uuid, seen in self.desk.history.of_cards(since)
+        ]
+        points.sort(key=lambda point: point.at)
+        self.answer(wire.GpuHistory(items=points, next_cursor=None))
+
+
+class MemoryHandler(OfJob):
+    """GET jobs/ID/memory: what the job used over its life."""
+
+    async def get(self, job_id: str) -> None:
+        job = await self.find(job_id)
+        points = await self.desk.history.of_job(job.id)
+        items = [wire.MemoryPoint(at=at, used_mib=used) for at, used in points]
+        self.answer(wire.MemoryCurve(items=items, next_cursor=None))
+
+
+class TimelineHandler(OfJob):
+    """GET jobs/ID/timeline: who held what before an attempt ran out of GPU memory."""
+
+    async def get(self, job_id: str) -> None:
+        job = await self.find(job_id)
+        rows = await self.desk.history.timeline(job.id, self.attempt_of(job))
+        try:
+            items = msgspec.convert(rows, list[wire.TimelinePoint])
+        except msgspec.ValidationError:  # the file lies in the user's folder and is not what was left there
+            items = []
+        self.answer(wire.Timeline(items=items, next_cursor=None))
+
+
+class JobEventsHandler(OfJob):
+    """GET jobs/ID/events: what happened to the job, oldest first."""
+
+    async def get(self, job_id: str) -> None:
+        job = await self.find(job_id)
+        after, limit = int(self.number("cursor", 0)), int(self.number("limit", 1000, most=1000))
+        store = self.desk.engine.store
+        found = await anyio.to_thread.run_sync(lambda: store.events_of(job.id, after=after, limit=limit + 1))
+        items = [wire.JobEvent(seq=one.seq, at=one.at, kind=one.kind, detail=one.detail) for one in found[:limit]]
+        cursor = str(items[-1].seq) if len(found) > limit and items else None
+        self.answer(wire.JobEvents(items=items, next_cursor=cursor))
+
+
 class OpenApiHandler(Handler):
     """GET openapi.json: this interface, for programs."""
 
@@ -276,6 +334,7 @@ _ID = r"([^/]+)"
 PATHS: list[tuple[str, type[Handler]]] = [
     ("health", HealthHandler),
     ("gpus", GpusHandler),
+    ("gpus/history", GpuHistoryHandler),
     ("jobs", JobsHandler),
     (f"jobs/{_ID}", JobHandler),
     (f"jobs/{_ID}/cancel", CancelHandler),
@@ -284,6 +343,13 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/outputs", OutputsHandler),
     (f"jobs/{_ID}/result/{_ID}", ResultHandler),
     (f"jobs/{_ID}/spec", SpecHandler),
+    (f"jobs/{_ID}/memory", MemoryHandler),
+    (f"jobs/{_ID}/timeline", TimelineHandler),
+    (f"jobs/{_ID}/events", JobEventsHandler),
+    ("alerts", AlertsHandler),
+    ("admin/quarantine", QuarantineHandler),
+    ("admin/drain", DrainHandler),
+    ("admin/resume", ResumeHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]
@@ -292,7 +358,9 @@ PATHS: list[tuple[str, type[Handler]]] = [
 def _causes(engine: Engine) -> list[str]:
     """What is wrong, one sentence each; a card that fails with all others is not named again."""
     fault = engine.gpus.fault
-    told = [cause for cause in (engine.store_cause, fault) if cause]
+    drain = engine.state.operations.drain
+    stopped = None if drain is None else f"{drain.by} has drained this machine: {drain.cause}."
+    told = [cause for cause in (engine.store_cause, fault, stopped) if cause]
     ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
     return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 

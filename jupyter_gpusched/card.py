@@ -59,8 +59,8 @@ def job_text(view: describe.View, *, stale: bool = False) -> str:
 
 def _job_html(view: describe.View, stale: bool) -> str:
     lines = [_head(view), _facts(view)]
-    if why := describe.sentence(view):
-        lines.append(f"<div>{escape(why)}</div>")
+    advice = describe.one_line(view["advice"])
+    lines += [f"<div>{escape(words)}</div>" for words in dict.fromkeys((describe.sentence(view), advice)) if words]
     lines.append(_re_attach(view["id"], stale))
     return f'<div class="gpusched-job" style="{_BOX}">{"".join(lines)}</div>'
 

@@ -94,6 +94,15 @@ def _reading_commands(commands: Any) -> None:
 def _machine_commands(commands: Any) -> None:
     _command(commands, "gpus", _gpus, "the GPUs and who uses them", as_json=True)
     _command(commands, "top", _top, "GPUs and queue, live; q leaves")
+    _command(commands, "alerts", _alerts, "what a person should look at now", as_json=True)
+    quarantine = _command(commands, "quarantine", _quarantine, "give a GPU no jobs; those on it go on", as_json=True)
+    release = _command(commands, "release", _release, "give a quarantined GPU jobs again", as_json=True)
+    for command in (quarantine, release):
+        command.add_argument("gpu", metavar="GPU", help="its number or its UUID")
+    drain = _command(commands, "drain", _drain, "start nothing new on this machine; what runs goes on", as_json=True)
+    resume = _command(commands, "resume", _resume, "end a drain", as_json=True)
+    for command in (quarantine, release, drain, resume):
+        command.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
     serve = _command(commands, "serve", _serve, "be the host of this machine until stopped")
     serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
     serve.add_argument("--simulate", help="simulated GPUs: 2x24G", metavar="CARDS")
@@ -170,6 +179,8 @@ def _submit(words: list[str]) -> int:
     spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
     client = _client(start=True)
     job_id = client.submit(spec)
+    if spec.get("vram") == "auto" and (why := client.job(job_id)["advice"]):
+        print(why, file=sys.stderr)
     return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
 
 
@@ -284,13 +295,17 @@ def _ls(asked: argparse.Namespace) -> int:
 
 
 def _show(asked: argparse.Namespace) -> int:
-    from .describe import details, explained
+    from .describe import details, explained, held_before
 
-    view = _client().job(asked.id)
+    client = _client()
+    view = client.job(asked.id)
     if asked.json:
         _print_json(view)
     elif asked.explain:
         print(explained(view))
+        for attempt in view["attempts"]:
+            if attempt["reason"] == "cuda_oom":
+                print(held_before(view, attempt, client.timeline(asked.id, attempt=attempt["number"])), end="")
     else:
         print(details(view))
     return DONE
@@ -306,10 +321,8 @@ def _logs(asked: argparse.Namespace) -> int:
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
         return DONE
-    offset = 0
-    while chunk := client.log(asked.id, offset=offset, limit=2**20):
+    for chunk in client.whole_log(asked.id):
         sys.stdout.buffer.write(chunk)
-        offset += len(chunk)
     sys.stdout.buffer.flush()
     return DONE
 
@@ -320,9 +333,22 @@ def _gpus(asked: argparse.Namespace) -> int:
     if asked.json:
         _print_json(gpus)
         return DONE
-    from .describe import gpus_table
+    from .describe import alerts_list, gpus_table
 
     print(gpus_table(gpus, None if gpus else client.health().get("gpu_cause")))
+    if alerts := client.alerts():
+        print("\n" + alerts_list(alerts))
+    return DONE
+
+
+def _alerts(asked: argparse.Namespace) -> int:
+    alerts = _client().alerts()
+    if asked.json:
+        _print_json(alerts)
+        return DONE
+    from .describe import alerts_list
+
+    print(alerts_list(alerts) or "Nothing needs attention.")
     return DONE
 
 
@@ -348,6 +374,43 @@ def _cancel(asked: argparse.Namespace) -> int:
             _complain(error)
             worst = REFUSED
     return worst
+
+
+def _quarantine(asked: argparse.Namespace) -> int:
+    return _card_answer(_client().quarantine(asked.gpu, asked.cause), asked)
+
+
+def _release(asked: argparse.Namespace) -> int:
+    return _card_answer(_client().release(asked.gpu, asked.cause), asked)
+
+
+def _card_answer(card: dict[str, Any], asked: argparse.Namespace) -> int:
+    from .describe import gpu_state
+
+    if asked.json:
+        _print_json(card)
+    else:
+        print(f"GPU {card['index']} {card['name']}: {gpu_state(card)}")
+    return DONE
+
+
+def _drain(asked: argparse.Namespace) -> int:
+    return _drain_answer(_client().drain(asked.cause), asked)
+
+
+def _resume(asked: argparse.Namespace) -> int:
+    return _drain_answer(_client().resume(asked.cause), asked)
+
+
+def _drain_answer(answer: dict[str, Any], asked: argparse.Namespace) -> int:
+    drained = answer["drained"]
+    if asked.json:
+        _print_json(answer)
+    elif drained:
+        print(f"Nothing new starts here: {drained['cause']} (by {drained['by']}). `jupyter gpusched resume` ends this.")
+    else:
+        print("Jobs start again.")
+    return DONE
 
 
 def _serve(asked: argparse.Namespace) -> int:

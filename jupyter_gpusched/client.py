@@ -11,16 +11,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from .answers import LATER, ApiMismatch, accepted, check_api, decoded
+from .answers import LATER, ApiMismatch, accepted, check_api, decoded, good
 from .core.model import FINAL, BadRequest, GpuSchedError, Unavailable
 from .find_host import HostUnreachable, find_host
 from .places import API
-from .transport import READ_TIMEOUT_S, ConnectionLost, ForeignSocket, Transport
+from .transport import READ_TIMEOUT_S, Answer, ConnectionLost, ForeignSocket, Transport
 from .wire import GIVES_WAY, PREFIX
 
 __all__ = ["ApiMismatch", "Client", "HostUnreachable"]
@@ -39,6 +39,7 @@ _PAGE = 1000
 _FINAL = frozenset(phase.value for phase in FINAL)
 
 View = dict[str, Any]
+Got = TypeVar("Got")
 
 
 class Client:
@@ -68,6 +69,29 @@ class Client:
 
     def gpus(self) -> list[View]:
         return list(self._get("gpus")["items"])
+
+    def gpu_history(self, since: float | None = None) -> list[View]:
+        """What the cards showed in the last quarter of an hour, or after a time."""
+        return list(self._get("gpus/history", since=None if since is None else f"{since:.3f}")["items"])
+
+    def alerts(self) -> list[View]:
+        """What a person should look at now, the gravest first."""
+        return list(self._get("alerts")["items"])
+
+    def quarantine(self, gpu: str | int, cause: str | None = None) -> View:
+        """Give a card (UUID or index) no jobs until it is released; those on it go on. Answers with the card."""
+        return self._post("admin/quarantine", {"gpu": gpu, "cause": cause})
+
+    def release(self, gpu: str | int, cause: str | None = None) -> View:
+        """Give a quarantined card jobs again. Answers with the card."""
+        return self._post("admin/quarantine", {"gpu": gpu, "cause": cause, "release": True})
+
+    def drain(self, cause: str | None = None) -> View:
+        """Start nothing new on this machine until ``resume``; what runs goes on."""
+        return self._post("admin/drain", {"cause": cause})
+
+    def resume(self, cause: str | None = None) -> View:
+        return self._post("admin/resume", {"cause": cause})
 
     def events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """What happens, frame by frame, without end; goes on after a reconnect where it stopped.
@@ -152,6 +176,21 @@ class Client:
         """Bytes of the log of an attempt, by default of the latest."""
         return self._read(_job(job_id, "log"), attempt=attempt, offset=offset, limit=limit)
 
+    def whole_log(self, job_id: str, *, attempt: int | None = None) -> Iterator[bytes]:
+        """All that is kept of the log as it stands now, piece by piece."""
+        yield from self._log_as_it_stands(job_id, attempt, None)
+
+    def log_tail(self, job_id: str, most: int) -> bytes:
+        """The last bytes of the log of the latest attempt; a cut in them is told in one more line."""
+        return b"".join(self._log_as_it_stands(job_id, None, most))
+
+    def _log_as_it_stands(self, job_id: str, attempt: int | None, most: int | None) -> Iterator[bytes]:
+        size = self._ask_log(job_id, attempt=attempt, offset=0, limit=0).size or 0
+        for piece, following in self._rest_of_log(job_id, attempt, 0 if most is None else max(0, size - most)):
+            yield piece
+            if following >= size:  # a job may print faster than we read
+                return
+
     def follow(self, job_id: str) -> Iterator[bytes]:
         """The log as it grows, over all attempts; ends when the job is final and the log is drained."""
         current, offset, pause = 0, 0, 0.0
@@ -162,8 +201,8 @@ class Client:
                 if number > current:
                     current, offset = number, 0
                 if number == current:
-                    for chunk in self._rest_of_log(job_id, number, offset):
-                        offset += len(chunk)
+                    for chunk, following in self._rest_of_log(job_id, number, offset):
+                        offset = following
                         yield chunk
             if view["phase"] in _FINAL:
                 return
@@ -173,6 +212,25 @@ class Client:
         """Output lines from number ``after`` on, the number to ask for next, and whether no more will come."""
         page = self._get(_job(job_id, "outputs"), after=after)
         return page["items"], page["next"], page["final"]
+
+    def memory(self, job_id: str) -> list[View]:
+        """The VRAM that a job used over its life: ``at`` and ``used_mib``."""
+        return list(self._get(_job(job_id, "memory"))["items"])
+
+    def timeline(self, job_id: str, *, attempt: int | None = None) -> list[View]:
+        """Who held what on the cards before an attempt ran out of GPU memory."""
+        return list(self._get(_job(job_id, "timeline"), attempt=attempt)["items"])
+
+    def job_events(self, job_id: str) -> list[View]:
+        """What happened to a job, oldest first."""
+        found: list[View] = []
+        cursor: str | None = None
+        while True:
+            page = self._get(_job(job_id, "events"), cursor=cursor)
+            found += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
 
     def result(self, job_id: str, name: str) -> bytes:
         """The file of one ``--out`` value, as the job wrote it."""
@@ -199,7 +257,7 @@ class Client:
         target, data = _target(path, {}), _encoded(body)
         return decoded(self._twice(lambda host: accepted(host.request(method, target, body=data)), start=self._start))
 
-    def _twice(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
+    def _twice(self, ask: Callable[[Transport], Got], *, start: bool) -> Got:
         """Ask, and once more when the host was restarted since we last spoke to it."""
         with suppress(ConnectionLost):
             return self._once(ask, start=start)
@@ -208,7 +266,7 @@ class Client:
         except ConnectionLost as error:
             raise _gone(str(error)) from error
 
-    def _once(self, ask: Callable[[Transport], bytes], *, start: bool) -> bytes:
+    def _once(self, ask: Callable[[Transport], Got], *, start: bool) -> Got:
         host = self._transport or self._reach(start=start)
         try:
             return ask(host)
@@ -272,19 +330,25 @@ class Client:
         query: dict[str, object] = {"wait": "final", "timeout": f"{seconds:.3f}"} if seconds > 0 else {}
         return decoded(self._patient_read(_job(job_id), seconds + READ_TIMEOUT_S, **query))
 
-    def _rest_of_log(self, job_id: str, attempt: int, offset: int) -> Iterator[bytes]:
-        query: dict[str, object] = {"attempt": attempt, "limit": _LOG_CHUNK}
-        while chunk := self._patient_read(_job(job_id, "log"), READ_TIMEOUT_S, offset=offset, **query):
-            offset += len(chunk)
-            yield chunk
+    def _rest_of_log(self, job_id: str, attempt: int | None, offset: int) -> Iterator[tuple[bytes, int]]:
+        """The pieces of a log from there on, each with the offset after it: part of a long log may be missing."""
+        while (answer := self._ask_log(job_id, attempt=attempt, offset=offset, limit=_LOG_CHUNK)).body:
+            offset = offset + len(answer.body) if answer.following is None else answer.following
+            yield answer.body, offset
+
+    def _ask_log(self, job_id: str, **query: object) -> Answer:
+        return self._patient_ask(_job(job_id, "log"), READ_TIMEOUT_S, **query)
 
     def _patient_read(self, path: str, silence_s: float, **query: object) -> bytes:
+        return self._patient_ask(path, silence_s, **query).body
+
+    def _patient_ask(self, path: str, silence_s: float, **query: object) -> Answer:
         """Bears a host that is being replaced. Whoever takes over goes first; then one is started, if we may."""
         target, patience = _target(path, query), _Patience()
         while True:
             try:
                 return self._twice(
-                    lambda host: accepted(host.request("GET", target, timeout_s=silence_s)),
+                    lambda host: good(host.request("GET", target, timeout_s=silence_s)),
                     start=self._start and patience.tried_for() > TAKEOVER_S,
                 )
             except (HostUnreachable, Unavailable) as error:  # noqa: PERF203  each try is a try of its own

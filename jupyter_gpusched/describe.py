@@ -102,10 +102,12 @@ def ending(view: View) -> str | None:
 
 
 def sentence(view: View) -> str | None:
-    """Why it waits, or how it ended."""
+    """Why it waits, what is wrong with it, or how it ended."""
     if view["phase"] == "queued":
         place = f" (number {view['position']} in the queue)" if view["position"] else ""
         return f"{one_line(view['waiting']) or 'waiting'}{place}"
+    if view["overuse_mib"] is not None:
+        return one_line(view["advice"]) or None
     return ending(view)
 
 
@@ -117,6 +119,31 @@ def explained(view: View) -> str:
         attempts = []  # the job's own sentence says the same
     told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
     return "\n".join([first, *told, *([one_line(view["advice"])] if view["advice"] else [])])
+
+
+def held_before(view: View, attempt: View, timeline: Sequence[View], most: int = 5) -> str:
+    """Who held what on a card before an attempt ran out of memory: the last few changes, a line each."""
+    lines = []
+    for gpu in attempt["gpus"]:
+        rows = [row for row in timeline if row["gpu_uuid"] == gpu["uuid"]][-most:]
+        if rows:
+            lines.append(f"GPU {gpu['index']} before attempt {attempt['number']} ran out of memory:")
+        ended = attempt["ended_at"] or (rows[-1]["at"] if rows else 0.0)
+        for row in rows:
+            ago = f"-{show_seconds(ended - row['at'])}"
+            held = [_held(holder, view["id"]) for holder in row["holders"]]
+            lines.append(f"  {ago:<7}" + ", ".join([f"{show_mib(row['free_mib'])} free", *held]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _held(holder: View, own: str) -> str:
+    """One holder: ``this job 2.0G of 4.0G``, ``bob 1.0G of 8.0G``, ``outside the queue (eve) 3.0G``."""
+    user = one_line(holder["user"]) or "unknown user"
+    who = f"outside the queue ({user})" if holder["kind"] == "foreign" else user
+    if holder["job_id"] is not None:
+        who = "this job" if holder["job_id"] == own else f"job {holder['job_id']}"
+    promised = "" if holder["promised_mib"] is None else f" of {show_mib(holder['promised_mib'])}"
+    return f"{who} {show_mib(holder['vram_mib'])}{promised}"
 
 
 def headline(view: View) -> str:
@@ -151,6 +178,9 @@ def details(view: View, now: float | None = None) -> str:
         "attempts": len(view["attempts"]) or None,
         "notebook": view["notebook"],
         "tags": ", ".join(view["tags"]) or None,
+        "cap": {"cooperative": "cooperative: frameworks are asked, not forced, to stay within it"}.get(
+            view["cap"] or ""
+        ),
         "advice": one_line(view["advice"]) or None,
         "cards": SIMULATED if view["simulated"] else None,
     }
@@ -208,6 +238,16 @@ def gpu_state(gpu: View) -> str:
     health = gpu["health"]
     cause = f" ({one_line(health['cause'])})" if health["cause"] else ""
     return f"{health['status']}{cause}" + (f" {SIMULATED}" if gpu["simulated"] else "")
+
+
+def alerts_list(alerts: Sequence[View]) -> str:
+    """One alert a line, with what to do about it below."""
+    lines = []
+    for alert in alerts:
+        lines.append(f"{alert['severity']}: {one_line(alert['message'])}")
+        if alert["hint"]:
+            lines.append(f"  -> {one_line(alert['hint'])}")
+    return "\n".join(lines)
 
 
 def bar(used: float | None, total: float, width: int = 10) -> str:

@@ -39,6 +39,8 @@ from .core.model import (
 from .engine import Engine
 from .gpus import parse_simulation
 from .growth import Growth
+from .history import History
+from .launch.means import Means
 from .places import HostRecord
 from .ports import DuplicateKey
 from .views import Views
@@ -103,6 +105,8 @@ class Desk:
     record: HostRecord
     state: Path
     growth: Growth
+    history: History
+    means: Means
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
@@ -142,7 +146,8 @@ class Handler(RequestHandler):
 
     def prepare(self) -> None:
         """Who is refused is told so once the whole body was read: until then nobody would listen."""
-        self.desk.last_asked = time.monotonic()
+        if wire.LOOKS_ON not in self.request.headers:
+            self.desk.last_asked = time.monotonic()
         try:
             self.admit()
         except (GpuSchedError, HTTPError) as error:

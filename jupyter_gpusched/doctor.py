@@ -14,6 +14,7 @@ import signal
 import sqlite3
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -26,7 +27,8 @@ from .client import Client, HostUnreachable
 from .core.model import GpuSchedError
 from .core.quantities import show_mib
 from .gpus import parse_simulation, probe
-from .store import StoreUnavailable, filesystem, network_filesystem
+from .launch.means import probe as means_here
+from .store import StoreUnavailable, filesystem, network_filesystem, try_out
 from .store.opening import connect, version_of
 
 DATABASE = "gpusched.sqlite"
@@ -73,6 +75,8 @@ def checks(environ: Mapping[str, str] = os.environ) -> list[Check]:
         ("socket", lambda: _socket(places.socket_path(state, dict(environ)))),
         ("host", lambda: host),
         ("gpus", lambda: _gpus(reached, environ)),
+        ("ending jobs", lambda: _ending(reached, state, environ)),
+        ("alerts", lambda: _alerts(reached)),
         ("server extension", _server_extension),
     ]
     try:
@@ -208,10 +212,27 @@ def _state_folder(state: Path) -> Check:
         return _to_be_made(name, state, where)
     if (trouble := _unusable(state)) is not None:
         return Check(name, False, f"{where} {trouble}", "Set GPUSCHED_HOME to a folder of your own.")
+    if (ground := _ground(state)) is not None:
+        return ground
     if mode := stat.S_IMODE(state.stat().st_mode) & 0o077:
         hint = f"`chmod 700 {state}`; a host does it when it starts."
         return Check(name, True, f"{where} is open to others (mode {mode:03o} for them)", hint, warning=True)
     return Check(name, True, where)
+
+
+def _ground(state: Path) -> Check | None:
+    """What does not work in the folder although its file system is not known for it; the trial leaves nothing there."""
+    hint = "Set GPUSCHED_HOME to a folder on a local disk of this machine."
+    try:
+        ground = try_out(state)
+    except OSError as error:
+        return Check("state folder", False, f"{state}: no file can be made there: {error.strerror}", hint)
+    if ground.locks is not None:
+        return Check("state folder", False, f"{state}: {ground.locks}; no database can lie there", hint)
+    if ground.shared_memory is not None:
+        slower = f"{state}: {ground.shared_memory}; the database works with a slower journal"
+        return Check("state folder", True, slower, hint, warning=True)
+    return None
 
 
 def _to_be_made(name: str, state: Path, where: str) -> Check:
@@ -294,6 +315,19 @@ def _describe_host(health: Mapping[str, Any]) -> Check:
     return Check("host", True, ", ".join(parts), causes or None, warning=degraded)
 
 
+def _ending(host: Client | None, state: Path, environ: Mapping[str, str]) -> Check:
+    """How jobs are ended, and whether they end with the server: as the host found, else as tried here."""
+    if host is not None:
+        health = host.health()
+        how, notices = str(health.get("ending") or "unknown"), list(health.get("notices") or [])
+    else:
+        means = means_here(state if state.is_dir() else Path(tempfile.gettempdir()), environ)
+        how, notices = means.ending, means.notices
+        if means.no_cgroups is not None:
+            how += f"; {means.no_cgroups}"
+    return Check("ending jobs", True, how, " ".join(notices) or None, warning=bool(notices))
+
+
 def _gpus(host: Client | None, environ: Mapping[str, str]) -> Check:
     if host is not None:
         cards = host.gpus()
@@ -304,6 +338,16 @@ def _gpus(host: Client | None, environ: Mapping[str, str]) -> Check:
         return _simulated(text)
     cause = probe()
     return _no_cards(cause) if cause else Check("gpus", True, "the NVIDIA driver and its GPUs can be used")
+
+
+def _alerts(host: Client | None) -> Check:
+    standing = host.alerts() if host is not None else []
+    if not standing:
+        return Check("alerts", True, "nothing needs attention" if host is not None else "only a host knows of any")
+    told = " ".join(alert["message"] for alert in standing)
+    return Check(
+        "alerts", True, told, " ".join(alert["hint"] or "" for alert in standing).strip() or None, warning=True
+    )
 
 
 def _describe_cards(cards: list[dict[str, Any]]) -> Check:

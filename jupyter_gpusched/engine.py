@@ -15,18 +15,21 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
+from .core.alerts import settle
 from .core.messages import (
     Amended,
     CancelRequested,
-    Change,
+    Entry,
     Event,
     Instruction,
     Launch,
     LaunchFailed,
+    OperationsEvent,
     Reordered,
     Sampled,
     SampleNow,
@@ -75,6 +78,12 @@ Key = tuple[str, str]
 """An owner and an idempotency key of theirs."""
 
 
+class Observer(Protocol):
+    """Is told of each batch once it is true; called inside the loop, so it must return at once."""
+
+    def __call__(self, recorded: Sequence[Recorded], state: State, *, sampled: bool) -> None: ...
+
+
 @dataclass(eq=False)
 class _Stimulus:
     event: Event
@@ -113,6 +122,7 @@ class Engine:
         self.store_cause: str | None = None  # why the database cannot be written at present
         self.last_seq = 0
         self.fenced = anyio.Event()
+        self.observers: list[Observer] = []
         self._epoch = epoch
         self._launcher = launcher(self.post)
         self._sample_interval_s = sample_interval_s
@@ -179,6 +189,20 @@ class Engine:
         Raises ``IllegalTransition`` once one of them waits no more.
         """
         await self._wish(Reordered(job_id, by, anchor, before))
+
+    async def operate(self, event: OperationsEvent) -> None:
+        """Quarantine or return a card, drain or resume; returns when it is on disk. What is so already stays so."""
+        await self._wish(event)
+
+    async def prune(self, *, before: float, most: int, limit: int) -> int:
+        """Delete some of the oldest events; returns how many. One short transaction between those of the queue."""
+        try:
+            return await anyio.to_thread.run_sync(
+                lambda: self.store.prune(before=before, most=most, limit=limit, epoch=self._epoch), limiter=self._writer
+            )
+        except Fenced:
+            self.fenced.set()
+            return 0
 
     async def forget(self, job: Job) -> None:
         """Delete the record of a job that the scheduler has nothing to do with any more; its files are not ours."""
@@ -249,8 +273,9 @@ class Engine:
     async def _recover(self) -> None:
         """Take the journal's word for what was going on, and ask files and processes what is true now."""
         jobs = await anyio.to_thread.run_sync(self.store.live)
+        operations = await anyio.to_thread.run_sync(self.store.operations)
         self.last_seq = await anyio.to_thread.run_sync(self.store.last_seq)
-        self.state = State.begin(self.settings, jobs)
+        self.state = State.begin(self.settings, jobs, (), operations)
         for job in jobs:
             if job.phase.active:
                 self._launcher.adopt(job, job.attempt, self.folder(job.id))
@@ -258,7 +283,7 @@ class Engine:
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
         # Known before the first request: a submission must not be refused for cards not yet looked at.
         gpus = await self._sample()
-        self.state = State.begin(self.settings, jobs, gpus)
+        self.state = State.begin(self.settings, jobs, gpus, operations)
         self.post(Sampled(gpus))
 
     async def _gather(self) -> list[_Stimulus]:
@@ -275,7 +300,7 @@ class Engine:
         """Core, journal, acknowledgement, action: in this order."""
         now = self.clock()
         state = self.state
-        changes: list[Change] = []
+        changes: list[Entry] = []
         instructions: list[Instruction] = []
         accepted: list[_Stimulus] = []
         for stimulus in batch:
@@ -289,7 +314,8 @@ class Engine:
             instructions += step.instructions
             accepted.append(stimulus)
         planned = schedule(state, now)
-        changes += planned.changes
+        settled = settle(planned.state, now, fault=self.gpus.fault)
+        changes += planned.changes + settled.changes
         instructions += planned.instructions
         try:
             recorded = await self._record(changes, accepted) if changes else []
@@ -299,14 +325,15 @@ class Engine:
         except GpuSchedError as error:
             await self._without_culprit(accepted, error)
             return
-        self.state = planned.state
+        self.state = settled.state
         for stimulus in accepted:
             stimulus.succeed()
         self._publish(recorded, accepted)
+        self._observe(recorded, accepted)
         for instruction in instructions:
             await self._act(instruction)
 
-    async def _record(self, changes: list[Change], accepted: list[_Stimulus]) -> list[Recorded]:
+    async def _record(self, changes: list[Entry], accepted: list[_Stimulus]) -> list[Recorded]:
         """Write it down, or raise why not: then the state stays as it was."""
         works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
         try:
@@ -323,9 +350,13 @@ class Engine:
         return recorded
 
     async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
-        """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended."""
-        for stimulus in accepted:
+        """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
+
+        Wishes that came meanwhile fail as well: they would have to wait for a second time.
+        """
+        for stimulus in (*accepted, *self._inbox):
             stimulus.fail(error)
+        self._inbox = [stimulus for stimulus in self._inbox if stimulus.done is None]
         if self.store_cause is None:  # one line per episode
             log.error("the journal cannot be written: %s", error)
         self.store_cause = str(error)
@@ -363,12 +394,20 @@ class Engine:
     def _publish(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
         if recorded:
             self.last_seq = max(self.last_seq, recorded[-1].seq)  # a deletion is written between two batches
-        changed: set[JobId | None] = {record.job.id for record in recorded}
+        changed: set[JobId | None] = {None if record.job is None else record.job.id for record in recorded}
         if changed or any(isinstance(stimulus.event, Sampled) for stimulus in accepted):
             changed.add(None)
         for job_id in changed & self._watchers.keys():
             for event in self._watchers.pop(job_id):
                 event.set()
+
+    def _observe(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+        sampled = any(isinstance(stimulus.event, Sampled) for stimulus in accepted)
+        for observer in self.observers if recorded or sampled else ():
+            try:
+                observer(recorded, self.state, sampled=sampled)
+            except Exception:  # noqa: PERF203  whoever only looks on must never stop the queue
+                log.exception("an observer of the queue failed")
 
     async def _act(self, instruction: Instruction) -> None:
         match instruction:

@@ -19,6 +19,7 @@ from tornado.iostream import StreamClosedError
 
 from . import wire
 from .core.model import JobId
+from .core.operations import Alert
 from .desk import Desk, Handler, first_of
 from .growth import Reach
 from .ports import Recorded
@@ -30,7 +31,11 @@ LONGEST_SILENCE_S = 15.0
 
 
 class EventsHandler(Handler):
-    """GET events, from ``after`` on; without it, or with one that this journal never gave, a snapshot comes first."""
+    """GET events, from ``after`` on.
+
+    Without it, with one that this journal never gave, or with one whose next events have been pruned, a snapshot
+    comes first.
+    """
 
     def initialize(self, desk: Desk) -> None:
         super().initialize(desk)
@@ -54,14 +59,19 @@ class EventsHandler(Handler):
 
     async def _begin(self, after: int | None) -> int:
         engine = self.desk.engine
-        if after is not None and after <= max(engine.last_seq, await anyio.to_thread.run_sync(engine.store.last_seq)):
+        known = await anyio.to_thread.run_sync(lambda: (engine.store.pruned_to(), engine.store.last_seq()))
+        if after is not None and known[0] <= after <= max(engine.last_seq, known[1]):
             await self.flush()
             return after
+        return await self._start_over()
+
+    async def _start_over(self) -> int:
+        engine = self.desk.engine
         await self.desk.growth.look(job for job in engine.state.jobs.values() if job.phase.active)
         seq = engine.last_seq
         views, gpus = self.views(), self.views().gpus()
         jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
-        await self._send(wire.SnapshotFrame(seq=seq, jobs=views.jobs(jobs), gpus=gpus))
+        await self._send(wire.SnapshotFrame(seq=seq, jobs=views.jobs(jobs), gpus=gpus, alerts=views.alerts()))
         self._gpus = gpus
         return seq
 
@@ -70,7 +80,7 @@ class EventsHandler(Handler):
         while not closing.is_set() and not self._gone.is_set():
             changed = engine.watch(None)
             try:
-                after = await self._send_jobs(after)
+                after = await self._send_journal(after)
                 if not self._unread():
                     await self._send_outputs(after)
                     await self._send_gpus(after)
@@ -80,15 +90,23 @@ class EventsHandler(Handler):
             finally:
                 engine.unwatch(None, changed)
 
-    async def _send_jobs(self, after: int) -> int:
+    async def _send_journal(self, after: int) -> int:
         store = self.desk.engine.store
-        while records := await anyio.to_thread.run_sync(lambda cursor: store.events(after=cursor, limit=BATCH), after):
+
+        def look(cursor: int) -> tuple[list[Recorded], int]:
+            return store.events(after=cursor, limit=BATCH), store.pruned_to()
+
+        while True:
+            records, pruned_to = await anyio.to_thread.run_sync(look, after)
+            if pruned_to > after:  # so slow a reader that what it has not read is gone
+                return await self._start_over()
+            if not records:
+                return after
             views = self.views()
             for record in records:
-                if record.job.owner == self.caller.user:
-                    await self._send(_job_frame(record, views))
+                if (frame := _frame(record, views)) is not None:
+                    await self._send(frame)
             after = records[-1].seq
-        return after
 
     async def _send_gpus(self, after: int) -> None:
         gpus = self.views().gpus()
@@ -131,5 +149,17 @@ class EventsHandler(Handler):
         self._sent_at = time.monotonic()
 
 
-def _job_frame(record: Recorded, views: Views) -> wire.JobFrame:
-    return wire.JobFrame(seq=record.seq, event=record.kind, at=record.at, job=views.past(record.job))
+def _frame(record: Recorded, views: Views) -> wire.JobFrame | wire.AlertFrame | None:
+    """An event as this caller is told of it; None for what is nobody's or another's."""
+    if record.job is not None:
+        if record.job.owner != views.user:
+            return None
+        return wire.JobFrame(seq=record.seq, event=record.kind, at=record.at, job=views.past(record.job))
+    what = _OF_ALERTS.get(record.kind)
+    if what is None:
+        return None
+    alert = msgspec.convert(record.detail["alert"], Alert)
+    return wire.AlertFrame(seq=record.seq, event=what, alert=views.alert(alert)) if views.sees(alert) else None
+
+
+_OF_ALERTS = {"alert_raised": "raised", "alert_resolved": "resolved"}

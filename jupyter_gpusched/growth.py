@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from .core.model import Job, JobId
 from .launch import attempt as files
+from .launch.logs import log_size, log_tail
 from .progress import TAIL_BYTES, of_cells, read_progress
 from .wire import Progress
 
@@ -68,19 +69,19 @@ class Growth:
         if before.attempt != job.attempt:
             before = Reach(job.attempt)
         folder = self.folder(job.id)
-        log_size = files.log_size(folder, job.attempt)
+        size = log_size(folder, job.attempt)
         counted, lines = files.journaled_since(folder, job.attempt, before.counted)
         if counted is None:  # no journal of outputs: the log is the one output, and the cursor a place in it
-            return Reach(job.attempt, log_size, log_size, progress=self._progress(folder, before, log_size))
+            return Reach(job.attempt, size, size, progress=self._progress(folder, before, size))
         earlier = before.cursor if before.counted else 0
-        progress = self._progress(folder, before, log_size)
-        return replace(before, cursor=earlier + lines, log_size=log_size, counted=counted, progress=progress)
+        progress = self._progress(folder, before, size)
+        return replace(before, cursor=earlier + lines, log_size=size, counted=counted, progress=progress)
 
-    def _progress(self, folder: Path, before: Reach, log_size: int) -> Progress | None:
+    def _progress(self, folder: Path, before: Reach, size: int) -> Progress | None:
         """The code cells of a notebook that have run; of all other jobs the last bar in the log."""
         cells = files.cells_done(folder, before.attempt)
         if cells is not None:
             return of_cells(*cells)
-        if log_size == before.log_size:
+        if size == before.log_size:
             return before.progress
-        return read_progress(files.log_tail(folder, before.attempt, TAIL_BYTES).decode(errors="replace"))
+        return read_progress(log_tail(folder, before.attempt, TAIL_BYTES).decode(errors="replace"))

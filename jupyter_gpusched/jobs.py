@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 
 _TAIL_LINES = 10
 _TAIL_BYTES = 8192
+_SHOWN_BYTES = 8 * 2**20
 _ASYNC_WAIT_S = 2.0
 
 
@@ -110,9 +111,13 @@ class Job:
         return results.notebook_of(self._host, self._id)
 
     def logs(self, raw: bool = False) -> str:
-        """What the job has printed so far: as a terminal shows it in the end, or as it was written."""
-        text = self._host.log(self._id).decode("utf-8", "replace")
-        return text if raw else render(text)
+        """What the job has printed so far: as a terminal shows it in the end, or ``raw``, as it was written.
+
+        Of a log too long to be shown its newest 8 MiB, unless it is wanted raw.
+        """
+        if raw:
+            return b"".join(self._host.whole_log(self._id)).decode("utf-8", "replace")
+        return render(newest_text(self._host, self._id, _SHOWN_BYTES))
 
     def show(self) -> None:
         """Display the job's outputs: text, tables, plots and errors, in their order."""
@@ -212,14 +217,16 @@ class QuietJob(Job):
 
 
 def _log_tail(client: Client, job_id: str) -> bytes:
-    """The last bytes of a log of unknown, perhaps huge size, found by halving."""
-    low, high = 0, _TAIL_BYTES
-    while client.log(job_id, offset=high, limit=1):
-        low, high = high, 2 * high
-    while high - low > _TAIL_BYTES:
-        middle = (low + high) // 2
-        low, high = (middle, high) if client.log(job_id, offset=middle, limit=1) else (low, middle)
-    return client.log(job_id, offset=max(0, low - _TAIL_BYTES))[-_TAIL_BYTES:]
+    return client.log_tail(job_id, _TAIL_BYTES)
+
+
+def newest_text(client: Client, job_id: str, most: int) -> str:
+    """The log, or the newest part of a long one with a line that says so."""
+    raw = client.log_tail(job_id, most)
+    if len(raw) < most:
+        return raw.decode("utf-8", "replace")
+    note = f"[only the newest {most >> 20} MiB are shown; `jupyter gpusched logs {job_id}` has the whole log]\n"
+    return note + raw.partition(b"\n")[2].decode("utf-8", "replace")
 
 
 def _display(output: dict[str, Any]) -> None:

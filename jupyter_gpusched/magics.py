@@ -19,13 +19,14 @@ from . import describe, request
 from .capture import Captured, capture
 from .card import GpuTable, JobTable
 from .core.model import BadRequest, NotAvailable
-from .jobs import Job, JobFailed, QuietJob, job, send
+from .jobs import Job, JobFailed, QuietJob, job, newest_text, send
 from .options import OptionParser, Parsed, add_job_options, parse
 from .outputs import bounded
 from .session import host
 from .terminal import render
 
 _SHOWN_BYTES = 64 * 1024
+_READ_BYTES = 2**20
 
 _EXAMPLES = """Queue work on a GPU and go on.
 
@@ -287,7 +288,7 @@ def _wait_and_show(queued: Job) -> None:
 
 def _show_log(job_id: str) -> None:
     """The log as it stands, as a terminal shows it in the end; the newest part if it is long."""
-    text = render(host().log(job_id).decode("utf-8", "replace"))
+    text = render(newest_text(host(), job_id, _READ_BYTES))
     rest = f'jupyter_gpusched.job("{job_id}").logs() has all of it'
     for output in bounded([{"output_type": "stream", "name": "stdout", "text": text}], how_to_get_the_rest=rest):
         (sys.stderr if output["name"] == "stderr" else sys.stdout).write(output["text"])

@@ -20,10 +20,11 @@ from .core.model import Phase
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.OutputsFrame)
+FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.AlertFrame, wire.OutputsFrame)
 _TYPES = (
     wire.Health, wire.GpuList, wire.JobList, wire.JobView, wire.JobSpec, wire.Batch, wire.Created, wire.CreatedBatch,
-    wire.CancelRequest, wire.JobOrder, wire.Outputs, wire.ErrorBody, *FRAMES,
+    wire.CancelRequest, wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
+    wire.JobEvents, wire.AlertList, wire.DrainState, wire.QuarantineRequest, wire.CauseRequest, *FRAMES,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -74,6 +75,12 @@ _OF_JOBS = (
     Parameter("limit", "at most so many (default 100, at most 1000)", _COUNT),
     Parameter("cursor", "the `next_cursor` of the page before", _TEXT),
 )
+_OF_EVENTS = (
+    Parameter("cursor", "the `next_cursor` of the page before", _COUNT),
+    Parameter("limit", "at most so many (default and at most 1000)", _COUNT),
+)
+_SINCE_TIME = Parameter("since", "only samples after this time, seconds since the epoch",
+                        {"type": "number", "minimum": 0, "maximum": 10**15})  # fmt: skip
 _OF_WAIT = (
     Parameter("wait", "answer only when the job is final", {"type": "string", "enum": ["final"]}),
     Parameter("timeout", "with `wait`: answer after so many seconds in any case (at most 30)", _WAIT),
@@ -99,6 +106,8 @@ _SUBMISSION: Schema = {"anyOf": [_ref(wire.JobSpec), _ref(wire.Batch)]}
 OPERATIONS = (
     Operation("get", "health", "Is there a host, which one, and is anything wrong.", 200, wire.Health),
     Operation("get", "gpus", "The GPUs, their figures and who holds what.", 200, wire.GpuList),
+    Operation("get", "gpus/history", "What each GPU showed in the last quarter of an hour.", 200, wire.GpuHistory,
+              query=(_SINCE_TIME,), refuses=(422,)),
     Operation("get", "jobs", "Your jobs, newest first.", 200, wire.JobList, query=_OF_JOBS, refuses=(422,)),
     Operation("post", "jobs", "Queue one job, or a batch: all or none. They are on disk when this answers.", 201,
               (wire.Created, wire.CreatedBatch), body=_SUBMISSION, refuses=(409, 413, 422)),
@@ -113,7 +122,8 @@ OPERATIONS = (
               body=_ref(wire.CancelRequest), refuses=(404, 413, 422)),
     Operation("post", "jobs/{id}/resubmit", "Queue the same work again as a new job, with changes if any.", 201,
               wire.Created, body=_CHANGES, refuses=(404, 409, 413, 422)),
-    Operation("get", "jobs/{id}/log", "What it printed, as bytes; `X-Gpusched-Log-Size` is the size of all of it.", 200,
+    Operation("get", "jobs/{id}/log", "What it printed, as bytes; `X-Gpusched-Log-Size` is the size of all of it, "
+              "`X-Gpusched-Log-Next` the offset to go on with.", 200,
               BYTES, media="application/octet-stream", query=_OF_LOG, refuses=(404, 422)),
     Operation("get", "jobs/{id}/outputs", "Its outputs as a notebook has them.", 200, wire.Outputs,
               query=(_ATTEMPT, _AFTER_OUTPUT, _NEWEST), refuses=(404, 422)),
@@ -121,6 +131,18 @@ OPERATIONS = (
               media="application/octet-stream", refuses=(404,)),
     Operation("get", "jobs/{id}/spec", "What was submitted, without captured values.", 200, wire.JobSpec,
               refuses=(404,)),
+    Operation("get", "jobs/{id}/memory", "The VRAM it used over its life.", 200, wire.MemoryCurve, refuses=(404,)),
+    Operation("get", "jobs/{id}/timeline", "Who held what before an attempt ran out of GPU memory.", 200,
+              wire.Timeline, query=(_ATTEMPT,), refuses=(404, 422)),
+    Operation("get", "jobs/{id}/events", "What happened to it, as the journal has it.", 200, wire.JobEvents,
+              query=_OF_EVENTS, refuses=(404, 422)),
+    Operation("get", "alerts", "What a person should look at now; those about jobs are your own.", 200, wire.AlertList),
+    Operation("post", "admin/quarantine", "Give a card no jobs, or with `release` give it jobs again.", 200,
+              wire.GpuView, body=_ref(wire.QuarantineRequest), refuses=(409, 413, 422)),
+    Operation("post", "admin/drain", "Start nothing new; what runs goes on, and what is submitted waits.", 200,
+              wire.DrainState, body=_ref(wire.CauseRequest), refuses=(413, 422)),
+    Operation("post", "admin/resume", "End a drain.", 200, wire.DrainState, body=_ref(wire.CauseRequest),
+              refuses=(413, 422)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
               FRAMES, media="application/x-ndjson", query=(_SINCE,), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),

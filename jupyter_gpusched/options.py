@@ -71,7 +71,12 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(name, dest=field, default=argparse.SUPPRESS, help=shown, **more)
 
     option("--name", "name", "a name to find it by", metavar="TEXT")
-    option("--vram", "vram", "memory on each GPU: 4G, 512M; without it the job gets whole GPUs", metavar="AMOUNT")
+    option(
+        "--vram",
+        "vram",
+        "memory on each GPU: 4G, 512M, or auto (learned from earlier runs); without it whole GPUs",
+        metavar="AMOUNT",
+    )
     option("--gpus", "gpus", "how many GPUs (default 1; 0 = none)", metavar="N")
     option("--cpus", "cpus", "CPUs to count against the machine", metavar="N")
     option("--mem", "memory", "host memory to count against the machine: 16G", metavar="AMOUNT")
@@ -81,7 +86,13 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     option("--priority", "priority", "low, normal or high", choices=["low", "normal", "high"])
     option("--time", "time_limit", "end it after this time: 90s, 15m, 2h", metavar="SPAN")
     option("--retries", "retries", "how often to run it again after a failure", metavar="N")
-    option("--on-oom", "on_oom", "fail or retry when the GPU has no memory left", choices=["fail", "retry"])
+    option(
+        "--on-oom",
+        "on_oom",
+        "when the GPU has no memory left: fail (default), or retry with more",
+        choices=["fail", "retry"],
+    )
+    option("--no-cap", "cap", "do not ask frameworks to stay within --vram (cooperative caps)", action="store_false")
     option("--after", "after", "start after these jobs: ID,ID", metavar="LIST", action="append")
     option("--after-when", "after_when", "when they have", choices=["succeeded", "finished"])
     option("--preemptible", "preemptible", "may be stopped for a more important job", action="store_true")
@@ -105,6 +116,7 @@ _OPTION_OF = {
     "preferred_gpus": "--prefer",
     "time_limit": "--time",
     "on_oom": "--on-oom",
+    "cap": "--no-cap",
     "after_when": "--after-when",
     "inputs": "--in",
     "outputs": "--out",
@@ -118,7 +130,7 @@ _COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100)}
 _LISTS = ("preferred_gpus", "after", "inputs", "outputs", "tags")
 _NAMES = ("inputs", "outputs")
 _WORDS = ("name", "gpu_model", "priority", "on_oom", "after_when", "cwd", "python", "notify", "idempotency_key")
-_FLAGS = ("exclusive", "preemptible")
+_FLAGS = ("exclusive", "preemptible", "cap")
 _FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"})
 
 
@@ -171,10 +183,8 @@ def refuse_not_built(fields: dict[str, Any]) -> None:
     from .wire import NOT_BUILT
 
     for name, why in NOT_BUILT.items():
-        if fields.get(name) and not (name == "on_oom" and fields[name] == "fail"):
+        if fields.get(name):
             raise NotAvailable(f"{option_of(name)}: {why}.", field=name)
-    if fields.get("vram") == "auto":
-        raise NotAvailable("--vram auto is not available yet.", field="vram", hint="Give an amount such as 4G.")
 
 
 def _value(name: str, value: Any) -> Any:

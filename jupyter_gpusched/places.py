@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import stat
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,9 +39,15 @@ def state_folder(environ: dict[str, str] | os._Environ[str] = os.environ) -> Pat
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only we can enter; refuse one that is not ours or not closed to others."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = path.lstat()
+    """Make a folder that only we can enter; refuse one that is not ours, or that cannot be made."""
+    try:
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.lstat()
+    except OSError as error:
+        raise PlaceError(
+            f"{path} cannot be made: {error.strerror}; set GPUSCHED_HOME to a folder of your own"
+        ) from error
     if not stat.S_ISDIR(info.st_mode):
         raise PlaceError(f"{path} is not a folder; set GPUSCHED_HOME to a folder of your own")
     if info.st_uid != os.geteuid():

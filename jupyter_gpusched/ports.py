@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .core.messages import Change, Event
+from .core.messages import Entry, Event
 from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
+from .core.operations import Operations
 
 
 class Fenced(Exception):
@@ -37,10 +38,13 @@ class Unwritable(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A change as the journal keeps it; ``seq`` rises strictly and is the event stream's cursor."""
+    """A change as the journal keeps it; ``seq`` rises strictly and is the event stream's cursor.
+
+    job  as it was after the event; None for an event of the machine itself.
+    """
 
     seq: int
-    job: Job
+    job: Job | None
     kind: str
     at: float
     detail: dict[str, object]
@@ -54,9 +58,12 @@ class Store(Protocol):
     """
 
     def take_over(self, *, at: float, host: str) -> int:
-        """Raise the host epoch and return it; from now on writes of older epochs raise ``Fenced``."""
+        """Raise the host epoch and return it; from now on writes of older epochs raise ``Fenced``.
 
-    def record(self, changes: Sequence[Change], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
+        Leaves an event ``took_over`` that names the host.
+        """
+
+    def record(self, changes: Sequence[Entry], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
         works  what newly submitted jobs run, by job id.
@@ -70,6 +77,18 @@ class Store(Protocol):
 
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
+
+    def prune(self, *, before: float, most: int, limit: int, epoch: int) -> int:
+        """Delete up to ``limit`` of the oldest events that are older than ``before`` or more than ``most``.
+
+        Those of live jobs stay. Returns how many were deleted; 0 = nothing is left to delete. Raises as ``forget``.
+        """
+
+    def pruned_to(self) -> int:
+        """The latest event that was ever pruned; a cursor before it has missed something."""
+
+    def operations(self) -> Operations:
+        """What was decided about the machine itself, as it stands."""
 
     def live(self) -> list[Job]:
         """Jobs that are not final or still hold grants."""
@@ -92,7 +111,13 @@ class Store(Protocol):
     ) -> list[Job]:
         """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
 
+    def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
+        """Runs that succeeded or failed, of the same ``code`` or else of this name; newest first."""
+
     def events(self, *, after: int, limit: int) -> list[Recorded]: ...
+
+    def events_of(self, job_id: JobId, *, after: int, limit: int) -> list[Recorded]:
+        """What happened to one job after a sequence number, oldest first."""
 
     def last_seq(self) -> int: ...
 

@@ -10,14 +10,16 @@ import fcntl
 import logging
 import os
 import secrets
+import shlex
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Float, Unicode
+from traitlets import Bool, Enum, Float, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
@@ -30,10 +32,13 @@ from .desk import ENDLESS, Desk
 from .engine import Engine
 from .gpus import open_provider
 from .growth import Growth
+from .history import History
 from .launch.local import LocalLauncher
+from .launch.means import probe
 from .places import (
     API,
     HostRecord,
+    PlaceError,
     boot_id,
     private_folder,
     remove_host_record,
@@ -41,7 +46,8 @@ from .places import (
     start_time,
     write_host_record,
 )
-from .store import SqliteStore
+from .store import SqliteStore, refuse_emptied
+from .tending import keep_checking, keep_pruning
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +86,62 @@ class GpuSched(Configurable):
     foreign_limit = Unicode("512M", help="Foreign use of a card with which a whole-card job still starts.").tag(
         config=True
     )
+    overuse = Enum(
+        ["warn", "reserve", "kill", "kill-under-pressure"],
+        "warn",
+        help="What a job meets that uses more than it was promised: `warn` tells its owner; `reserve` also raises its "
+        "promise, for later attempts too; `kill` ends it; `kill-under-pressure` ends it only while another job is "
+        "short of memory it was promised, or waits that would fit without the overrun.",
+    ).tag(config=True)
+    overuse_factor = Float(
+        1.05, min=1.0, help="A job overruns its promise when it uses more than this factor of it and `overuse_margin`,"
+    ).tag(config=True)
+    overuse_margin = Unicode("256M", help="more than so much on top,").tag(config=True)
+    overuse_samples = Int(3, min=1, help="in so many samples of its card in a row.").tag(config=True)
+
+    log_limit = Unicode(
+        "1G",
+        help="How much of the log of an attempt stays on disk, at least `1M`: its head, and its newest half or more. "
+        "Empty = all.",
+    ).tag(config=True)
+
+    cgroups = Bool(
+        True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
+    ).tag(config=True)
+
+    def log_bytes(self) -> int | None:
+        """The limit of a log; None where there is none."""
+        return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
+
+    idle_after_s = Float(
+        1800.0, min=1.0, help="Seconds for which a card must be seen doing nothing before its holders get an alert."
+    ).tag(config=True)
+    idle_above_pct = Float(
+        1.0, min=0.0, max=100.0, help="Utilisation in percent above which a card counts as doing something."
+    ).tag(config=True)
+    quarantine_check = Unicode(
+        "",
+        help="Command that tries a card which the scheduler itself quarantined: it is run with the card's UUID as its "
+        "last argument and in CUDA_VISIBLE_DEVICES, and exit code 0 gives the card jobs again. Empty = a person does.",
+    ).tag(config=True)
+    quarantine_check_interval_s = Float(300.0, min=0.1, help="Seconds between two tries of quarantined cards.").tag(
+        config=True
+    )
+    quarantine_check_timeout_s = Float(120.0, min=0.1, help="Seconds that one try may take.").tag(config=True)
+    events_kept_days = Float(
+        90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
+    ).tag(config=True)
+    events_kept = Int(
+        500_000, min=0, help="Events that the journal keeps at most; those of live jobs stay anyway."
+    ).tag(config=True)
+    report_activity = Bool(
+        True,
+        help="Whether a Jupyter server counts as active while its owner has unfinished jobs, so that nothing that "
+        "stops idle servers (JupyterHub's idle culler) stops it.",
+    ).tag(config=True)
+    activity_interval_s = Float(
+        60.0, min=0.1, help="Seconds between two reports of activity; idle timeouts must be longer."
+    ).tag(config=True)
 
     def settings(self) -> Settings:
         return Settings(
@@ -90,6 +152,12 @@ class GpuSched(Configurable):
             stale_after_s=self.stale_after_s,
             release_timeout_s=self.release_timeout_s,
             foreign_limit=parse_mib(self.foreign_limit),
+            overuse=self.overuse,
+            overuse_factor=self.overuse_factor,
+            overuse_margin=parse_mib(self.overuse_margin),
+            overuse_samples=self.overuse_samples,
+            idle_after_s=self.idle_after_s,
+            idle_above_pct=self.idle_above_pct,
         )
 
     def simulation(self) -> str | None:
@@ -109,12 +177,19 @@ class HostLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Whether the lock is ours now. Raises ``PlaceError`` where files cannot be made or locked."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _no_lock(self._path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             return False
+        except OSError as error:
+            os.close(descriptor)
+            raise _no_lock(self._path, error) from error
         self._descriptor = descriptor
         return True
 
@@ -122,6 +197,10 @@ class HostLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _no_lock(path: Path, error: OSError) -> PlaceError:
+    return PlaceError(f"{path} cannot be locked: {error.strerror}; set GPUSCHED_HOME to a folder on a local disk")
 
 
 class Host:
@@ -146,7 +225,8 @@ class Host:
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
-        store = await anyio.to_thread.run_sync(SqliteStore, self.state / "gpusched.sqlite")
+        means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
+        store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
             epoch = await anyio.to_thread.run_sync(
@@ -156,18 +236,26 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=LocalLauncher,
+                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
                 sample_interval_s=self.config.sample_interval_s,
             )
             record = self._record(epoch, instance)
-            self.desk = Desk(engine, Admission(engine, provider), record, self.state, Growth(engine.folder))
+            history = History(engine.folder, engine.clock)
+            engine.observers.append(history.observe)
+            admission, growth = Admission(engine, provider), Growth(engine.folder)
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
             await anyio.to_thread.run_sync(store.close)
+
+    def _open_store(self, jobs_folder: Path) -> SqliteStore:
+        path = self.state / "gpusched.sqlite"
+        refuse_emptied(path, jobs_folder)
+        return SqliteStore(path)
 
     async def _run(
         self,
@@ -185,6 +273,8 @@ class Host:
                 write_host_record(self.state, record)
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
+                tasks.start_soon(desk.history.keep)
+                tasks.start_soon(self._tend, engine)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
             if engine.fenced.is_set():
@@ -195,6 +285,14 @@ class Host:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await server.close_all_connections()
             remove_host_record(self.state, record.instance)
+
+    async def _tend(self, engine: Engine) -> None:
+        config = self.config
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: keep_pruning(engine, days=config.events_kept_days, most=config.events_kept))
+            if command := shlex.split(config.quarantine_check):
+                every_s, timeout_s = config.quarantine_check_interval_s, config.quarantine_check_timeout_s
+                tasks.start_soon(lambda: keep_checking(engine, command, every_s=every_s, timeout_s=timeout_s))
 
     def _record(self, epoch: int, instance: str) -> HostRecord:
         return HostRecord(

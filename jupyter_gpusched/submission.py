@@ -29,6 +29,9 @@ LONGEST_WORD = 128 * 1024
 LONGEST_READ = 200_000
 """Characters of a cell that are looked at for faults of syntax before it is queued."""
 
+AUTO = "auto"
+"""The amount of ``vram`` that is learned from earlier runs."""
+
 _IPYTHON = re.compile(r"^[ \t]*(?:[%!?,;/]|>>>|In \[)|\?[ \t]*$|=[ \t]*[!%]", re.MULTILINE)
 
 _FORMS = {
@@ -106,6 +109,9 @@ def read_job(
         time_limit_s=_seconds(spec.time_limit, "time_limit"),
         grace_s=_default(_seconds(spec.grace, "grace", zero=True), 30.0),
         retries=_count(spec.retries, "retries", least=0, most=100),
+        on_oom=_on_oom(spec.on_oom),
+        cap=spec.cap,
+        learned="" if spec.vram == AUTO else None,
         notebook=spec.notebook,
         tags=tuple(spec.tags),
         idempotency_key=spec.idempotency_key,
@@ -148,6 +154,12 @@ def read_terms(changes: object, job: Job) -> Terms:
                 hint="`resubmit` makes a new job of it in which everything may be changed; then cancel this one.",
             )
     spec = read_spec(changed(terms_of(job), changes))
+    if spec.vram == AUTO:
+        raise BadRequest(
+            "vram: `auto` is worked out when a job is submitted.",
+            field="vram",
+            hint="Give an amount such as 4G, or resubmit the job with vram auto.",
+        )
     _refuse_what_is_not_built(spec)
     return Terms(
         name=_name(spec, job.kind) if spec.name is not None else job.name,
@@ -157,6 +169,7 @@ def read_terms(changes: object, job: Job) -> Terms:
         grace_s=_default(_seconds(spec.grace, "grace", zero=True), 30.0),
         retries=_count(spec.retries, "retries", least=0, most=100),
         tags=tuple(spec.tags),
+        on_oom=_on_oom(spec.on_oom),
     )
 
 
@@ -180,10 +193,8 @@ def changed(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def _refuse_what_is_not_built(spec: JobSpec) -> None:
     for field, why in NOT_BUILT.items():
         value = getattr(spec, field)
-        if value and not (field == "on_oom" and value == "fail"):
+        if value:
             raise NotAvailable(f"{field}: {why}.", field=field)
-    if spec.vram == "auto":
-        raise NotAvailable("vram: `auto` is not available yet.", field="vram", hint="Give an amount such as 4G.")
 
 
 def is_text(text: str) -> bool:
@@ -328,7 +339,7 @@ def _request(spec: JobSpec) -> Request:
     cpus = None if spec.cpus is None else _count(spec.cpus, "cpus", least=1, most=65536)
     return Request(
         gpus=gpus,
-        vram=_mib(spec.vram, "vram"),
+        vram=None if spec.vram == AUTO else _mib(spec.vram, "vram"),
         cpus=1 if cpus is None and gpus == 0 else cpus,
         memory=_mib(spec.memory, "memory"),
         exclusive=spec.exclusive,
@@ -408,6 +419,12 @@ _PIECE = 2**20  # a multiple of 4; other threads go on between two pieces
 
 def _decoded(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
+
+
+def _on_oom(wish: str | None) -> str:
+    if wish not in (None, "fail", "retry"):
+        raise BadRequest(f"on_oom: there is no {wish!r}.", field="on_oom", hint="Known: fail, retry.")
+    return wish or "fail"
 
 
 def _count(value: int, field: str, *, least: int, most: int) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 from .client import Client
 from .core.model import GpuSchedError
-from .describe import FINAL, gpu_rows, job_rows, jobs_table, no_gpus, table
+from .describe import FINAL, alerts_list, gpu_rows, job_rows, jobs_table, no_gpus, one_line, table
 
 View = dict[str, Any]
 
@@ -53,7 +53,9 @@ def snapshot(client: Client) -> str:
     gpus = client.gpus()
     cards = table(gpu_rows(gpus)) if gpus else no_gpus(client.health().get("gpu_cause"))
     live = [view for view in client.jobs() if view["phase"] not in FINAL]
-    return f"{cards}\n\n{jobs_table(_sorted(live)) if live else 'No job is waiting or running.'}"
+    alerts = alerts_list(client.alerts())
+    jobs = jobs_table(_sorted(live)) if live else "No job is waiting or running."
+    return "\n\n".join(part for part in (cards, alerts, jobs) if part)
 
 
 @dataclass
@@ -63,16 +65,22 @@ class Picture:
     gpu_cause: str | None = None
     jobs: dict[str, View] = field(default_factory=dict)
     gpus: list[View] = field(default_factory=list)
+    alerts: dict[str, View] = field(default_factory=dict)
     heard_at: float | None = None
 
     def take(self, frame: View, now: float) -> None:
         self.heard_at = now
         if frame["type"] == "snapshot":
             self.jobs = {job["id"]: job for job in frame["jobs"]}
+            self.alerts = {alert["id"]: alert for alert in frame.get("alerts", ())}
         if frame["type"] in ("snapshot", "gpus"):
             self.gpus = frame["gpus"]
         elif frame["type"] == "job":
             self._take_job(frame["job"], deleted=frame["event"] == "deleted")
+        elif frame["type"] == "alert":
+            self.alerts.pop(frame["alert"]["id"], None)
+            if frame["event"] == "raised":
+                self.alerts[frame["alert"]["id"]] = frame["alert"]
 
     def _take_job(self, job: View, *, deleted: bool) -> None:
         self.jobs.pop(job["id"], None)  # the newest comes last
@@ -97,7 +105,8 @@ class Picture:
         if self.heard_at is None:
             return [self._heading(views, now)[:width]]
         cards = table(gpu_rows(self.gpus)) if self.gpus else no_gpus(self.gpu_cause)
-        lines = [self._heading(views, now), "", *cards.splitlines(), ""]
+        told = [f"{alert['severity']}: {one_line(alert['message'])}" for alert in self.alerts.values()]
+        lines = [self._heading(views, now), "", *cards.splitlines(), "", *told, *([""] if told else [])]
         rows = table(job_rows(views, now)).splitlines() if views else ["No job is waiting or running."]
         room = max(1, height - len(lines))
         if len(rows) > room:

@@ -31,8 +31,12 @@ class ForeignSocket(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """``following`` is where a log goes on after the piece in ``body``, ``size`` how long it is in all."""
+
     status: int
     body: bytes
+    following: int | None = None
+    size: int | None = None
 
 
 def check_owner(path: str) -> None:
@@ -83,6 +87,10 @@ def _connect(opened: socket.socket, path: str, until: float) -> None:
             return
 
 
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
         super().__init__("localhost")
@@ -123,7 +131,13 @@ class Transport:
         try:
             with _losses(self.path):
                 response = self._send(connection, method, target, body, timeout_s)
-                return Answer(response.status, response.read())
+                body = response.read()
+                return Answer(
+                    response.status,
+                    body,
+                    _number(response.getheader("X-Gpusched-Log-Next")),
+                    _number(response.getheader("X-Gpusched-Log-Size")),
+                )
         except BaseException:
             # The rest of a broken-off answer would be taken for the next one's.
             connection.close()

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from . import wire
 from .core.explain import positions, waiting, waiting_all
 from .core.ledger import Card, read_books
-from .core.model import Gpu, Grant, GrantState, Job, JobId, Phase
+from .core.model import Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
+from .core.operations import Alert
+from .core.release import is_earlier, use_of
 from .core.state import State
 
 
@@ -91,17 +93,32 @@ class Views:
             temperature_c=gpu.temperature_c,
             power_w=gpu.power_w,
             compute_mode=gpu.compute_mode,
-            health=wire.HealthOfGpu(status=gpu.health, cause=gpu.health_cause, since=gpu.health_since),
+            health=self._health(gpu),
             simulated=gpu.simulated,
             sampled_at=gpu.sampled_at,
-            holders=[self._holder(gpu, grant) for grant in (card.grants if card else ())] + _foreign(gpu),
+            holders=[self._holder(gpu, grant) for grant in (card.grants if card else ())]
+            + [self._foreign(process) for process in gpu.foreign],
+            unattributed_mib=gpu.unattributed,
+            device_file=gpu.device_file,
+            opened_by=[
+                wire.DeviceUser(pid=opener.pid, program=opener.program, user=opener.user) for opener in gpu.opened_by
+            ],
+        )
+
+    def _health(self, gpu: Gpu) -> wire.HealthOfGpu:
+        order = self.state.operations.quarantines.get(gpu.uuid)
+        return wire.HealthOfGpu(
+            status=gpu.health,
+            cause=gpu.health_cause,
+            since=gpu.health_since,
+            by=None if order is None else order.by,
         )
 
     def _holder(self, gpu: Gpu, grant: Grant) -> wire.Holder:
         """Everyone sees who holds how much since when; only the owner which job it is."""
         job = self.state.jobs[grant.job_id]
         own = job.owner == self.user
-        measured = gpu.used_by_job.get(job.id)
+        measured = use_of(gpu, job.id, earlier=is_earlier(job.grants, grant))
         return wire.Holder(
             kind="job",
             state=grant.state.value,
@@ -115,14 +132,8 @@ class Views:
             notebook=job.notebook if own else None,
         )
 
-
-def _order(gpu: Gpu) -> tuple[int, str]:
-    return gpu.index, gpu.uuid
-
-
-def _foreign(gpu: Gpu) -> list[wire.Holder]:
-    return [
-        wire.Holder(
+    def _foreign(self, process: Foreign) -> wire.Holder:
+        return wire.Holder(
             kind="foreign",
             state=None,
             job_id=None,
@@ -132,7 +143,38 @@ def _foreign(gpu: Gpu) -> list[wire.Holder]:
             estimated=process.vram is None,
             promised_mib=None,
             since=process.since,
-            notebook=None,
+            notebook=process.notebook if process.user == self.user else None,
         )
-        for process in gpu.foreign
-    ]
+
+    # --- alerts -------------------------------------------------------------------------
+
+    def alerts(self) -> list[wire.Alert]:
+        """Those that stand and are the caller's to see, the gravest first."""
+        told = [self.alert(alert) for alert in self.state.operations.alerts.values() if self.sees(alert)]
+        return sorted(told, key=lambda alert: (_GRAVITY.index(alert.severity), alert.since, alert.id))
+
+    def sees(self, alert: Alert) -> bool:
+        """Alerts about cards and the machine are everybody's, those about a job its owner's."""
+        return alert.job_id is None or alert.user == self.user
+
+    def alert(self, alert: Alert) -> wire.Alert:
+        own = alert.own_message if alert.user == self.user else None
+        return wire.Alert(
+            id=alert.id,
+            kind=alert.kind,
+            message=own or alert.message,
+            since=alert.since,
+            gpu_uuid=alert.gpu_uuid,
+            gpu_index=alert.gpu_index,
+            job_id=alert.job_id,
+            user=alert.user,
+            hint=alert.hint,
+            severity=alert.severity,
+        )
+
+
+_GRAVITY = ("error", "warning", "info")
+
+
+def _order(gpu: Gpu) -> tuple[int, str]:
+    return gpu.index, gpu.uuid

@@ -10,9 +10,13 @@ from typing import Any
 
 import msgspec
 
+from .core.advice import advice
 from .core.model import Grant, Job, Kind, Phase, Priority, Work
 
 PREFIX = "/gpusched/api/v1"
+
+LOOKS_ON = "X-Gpusched-Looks-On"
+"""Header of a request that is made by a clock and not by a person: it keeps no idle host alive."""
 
 GIVES_WAY = "simulation_gives_way"
 """Code of the refusal by an idle daemon that ends because the client asks for other simulated cards."""
@@ -23,7 +27,6 @@ LARGEST_PAYLOAD = 256 * 2**20
 NOT_BUILT = {
     "after": "dependencies between jobs are not available yet; submit the second job when the first has ended",
     "after_when": "dependencies between jobs are not available yet",
-    "on_oom": "retrying after out-of-memory is not available yet; use `retries` or ask for more VRAM",
     "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
 }
@@ -31,7 +34,7 @@ NOT_BUILT = {
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "grace", "tags",
+    "retries", "on_oom", "grace", "tags",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -52,6 +55,7 @@ class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     time_limit: str | None = None
     retries: int = 0
     on_oom: str | None = None
+    cap: bool = True
     after: list[str] = []
     after_when: str | None = None
     preemptible: bool | None = None
@@ -103,7 +107,11 @@ class Progress(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class JobView(msgspec.Struct, kw_only=True):
-    """A job as everyone sees it; times are seconds since the epoch in UTC, unknown is null."""
+    """A job as everyone sees it; times are seconds since the epoch in UTC, unknown is null.
+
+    overuse_mib  how much more than its promise it uses on a card, while it does.
+    cap          cooperative | off: whether frameworks in it are asked to stay within the promise; null = no promise.
+    """
 
     id: str
     kind: str
@@ -128,6 +136,8 @@ class JobView(msgspec.Struct, kw_only=True):
     signal: int | None
     used_vram_mib: int | None
     peak_vram_mib: int | None
+    overuse_mib: int | None
+    cap: str | None
     peak_rss_mib: int | None
     progress: Progress | None
     time_limit_s: float | None
@@ -159,6 +169,15 @@ class HealthOfGpu(msgspec.Struct, kw_only=True):
     status: str
     cause: str | None
     since: float | None
+    by: str | None = None  # who quarantined it; `gpusched` = the scheduler itself
+
+
+class DeviceUser(msgspec.Struct, kw_only=True):
+    """A process that has a card's device file open, although the driver does not list it."""
+
+    pid: int
+    program: str
+    user: str | None
 
 
 class GpuView(msgspec.Struct, kw_only=True):
@@ -181,10 +200,40 @@ class GpuView(msgspec.Struct, kw_only=True):
     simulated: bool
     sampled_at: float
     holders: list[Holder]
+    unattributed_mib: int | None = None  # in use, and no process admits to it
+    device_file: str | None = None
+    opened_by: list[DeviceUser] = []
+
+
+class Alert(msgspec.Struct, kw_only=True):
+    """Something a person should look at. It resolves by itself, or when they have seen to it."""
+
+    id: str
+    kind: str
+    message: str
+    since: float
+    gpu_uuid: str | None
+    gpu_index: int | None
+    job_id: str | None
+    user: str | None
+    hint: str | None
+    severity: str  # info | warning | error
+
+
+class Drained(msgspec.Struct, kw_only=True):
+    """Since when nothing new starts, who wants it so, and why."""
+
+    since: float
+    by: str
+    cause: str
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """``GET health``. ``gpu_cause`` says in one sentence why there is no card."""
+    """``GET health``. ``gpu_cause`` says in one sentence why there is no card.
+
+    ``ending`` is how the processes of a job are found when they are ended; ``notices`` are what a
+    person should know of this machine though nothing is broken.
+    """
 
     status: str  # ok | degraded
     version: str
@@ -200,6 +249,10 @@ class Health(msgspec.Struct, kw_only=True):
     epoch: int
     socket: str
     gpu_cause: str | None
+    ending: str
+    notices: list[str]
+    drained: Drained | None = None
+    live_jobs: int = 0  # of the caller, that have not ended
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):
@@ -221,6 +274,29 @@ class JobList(msgspec.Struct, kw_only=True):
 class GpuList(msgspec.Struct, kw_only=True):
     items: list[GpuView]
     next_cursor: str | None
+
+
+class AlertList(msgspec.Struct, kw_only=True):
+    items: list[Alert]
+    next_cursor: str | None
+
+
+class DrainState(msgspec.Struct, kw_only=True):
+    """What came of a drain or its end; null = jobs start."""
+
+    drained: Drained | None
+
+
+class QuarantineRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Take a card out of use, or with ``release`` give it back. ``gpu`` is its UUID or its index."""
+
+    gpu: str | int
+    cause: str | None = None
+    release: bool = False
+
+
+class CauseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    cause: str | None = None
 
 
 class Created(msgspec.Struct, kw_only=True):
@@ -264,12 +340,79 @@ class Outputs(msgspec.Struct, kw_only=True):
     left_out: bool
 
 
+class GpuPoint(msgspec.Struct, kw_only=True):
+    """A card in one sample."""
+
+    at: float
+    uuid: str
+    used_mib: int | None
+    utilization_pct: float | None
+
+
+class GpuHistory(msgspec.Struct, kw_only=True):
+    """The last quarter of an hour of every card, oldest first."""
+
+    items: list[GpuPoint]
+    next_cursor: str | None
+
+
+class MemoryPoint(msgspec.Struct, kw_only=True):
+    at: float
+    used_mib: int
+
+
+class MemoryCurve(msgspec.Struct, kw_only=True):
+    """What a job used over its life, at most 500 points; the largest on any of its cards."""
+
+    items: list[MemoryPoint]
+    next_cursor: str | None
+
+
+class TimelineHolder(msgspec.Struct, kw_only=True):
+    """Who held memory on a card; of others' jobs only user and amounts."""
+
+    kind: str  # job | lease | foreign
+    user: str | None
+    job_id: str | None
+    vram_mib: int | None
+    promised_mib: int | None
+
+
+class TimelinePoint(msgspec.Struct, kw_only=True):
+    at: float
+    gpu_uuid: str
+    free_mib: int | None
+    holders: list[TimelineHolder]
+
+
+class Timeline(msgspec.Struct, kw_only=True):
+    """Who held what on an attempt's cards in the minutes before it ran out of memory; else empty."""
+
+    items: list[TimelinePoint]
+    next_cursor: str | None
+
+
+class JobEvent(msgspec.Struct, kw_only=True):
+    """Something that happened to a job, as the journal has it."""
+
+    seq: int
+    at: float
+    kind: str
+    detail: dict[str, Any]
+
+
+class JobEvents(msgspec.Struct, kw_only=True):
+    items: list[JobEvent]
+    next_cursor: str | None
+
+
 class SnapshotFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="snapshot"):
     """How things stand: the first frame without ``after``, and with one that this host never gave."""
 
     seq: int
     jobs: list[JobView]
     gpus: list[GpuView]
+    alerts: list[Alert] = []
 
 
 class JobFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="job"):
@@ -286,6 +429,14 @@ class GpusFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="gpus"):
 
     seq: int
     gpus: list[GpuView]
+
+
+class AlertFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="alert"):
+    """An alert was ``raised``, or has ``resolved``."""
+
+    seq: int
+    event: str  # raised | resolved
+    alert: Alert
 
 
 class OutputsFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="outputs"):
@@ -313,6 +464,7 @@ def job_view(
 ) -> JobView:
     """The owner's view of a job; the first three keywords are the scheduler's words on a queued one."""
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
+    over = job.overuse
     return JobView(
         id=job.id,
         kind=job.kind.value,
@@ -337,10 +489,12 @@ def job_view(
         signal=last.signal if last else None,
         used_vram_mib=job.used_vram_mib,
         peak_vram_mib=job.peak_vram_mib,
+        overuse_mib=over.used - over.promised if over is not None and over.told else None,
+        cap=("cooperative" if job.cap else "off") if job.request.vram is not None else None,
         peak_rss_mib=max((a.peak_rss_mib for a in job.attempts if a.peak_rss_mib is not None), default=None),
         progress=progress,
         time_limit_s=job.time_limit_s,
-        advice=None,
+        advice=advice(job, simulated=simulated),
         attempts=[
             AttemptView(
                 number=attempt.number,
@@ -370,16 +524,18 @@ def spec_of(job: Job, work: Work) -> JobSpec:
     return JobSpec(
         kind=job.kind,
         name=job.name,
-        vram=None if request.vram is None else f"{request.vram}M",
+        vram="auto" if job.learned is not None else _amount(request.vram),
         gpus=request.gpus,
         cpus=request.cpus,
-        memory=None if request.memory is None else f"{request.memory}M",
+        memory=_amount(request.memory),
         exclusive=request.exclusive,
         gpu_model=request.gpu_model,
         preferred_gpus=list(request.preferred_gpus),
         priority=job.priority,
         time_limit=None if job.time_limit_s is None else _span(job.time_limit_s),
         retries=job.retries,
+        on_oom=None if job.on_oom == "fail" else job.on_oom,
+        cap=job.cap,
         grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),
@@ -396,6 +552,10 @@ def spec_of(job: Job, work: Work) -> JobSpec:
     )
 
 
+def _amount(mib: int | None) -> str | None:
+    return None if mib is None else f"{mib}M"
+
+
 def _span(seconds: float) -> str:
     """Never in the form 1e+06, which no reader of spans takes."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
@@ -404,6 +564,7 @@ def _span(seconds: float) -> str:
 def terms_of(job: Job) -> dict[str, Any]:
     """What a waiting job was submitted with that may still be changed."""
     spec = msgspec.to_builtins(spec_of(job, Work(job.kind, cwd="/")))
+    spec["vram"] = _amount(job.request.vram)  # what was learned has been worked out
     return {field: value for field, value in spec.items() if field in TERMS and value is not None}
 
 

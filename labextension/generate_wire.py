@@ -13,7 +13,7 @@ import msgspec
 from jupyter_gpusched import wire
 
 TARGET = Path(__file__).parent / "src" / "wire.ts"
-SPOKEN = (wire.JobView, wire.GpuView, wire.Health, wire.ErrorBody)
+SPOKEN = (wire.JobView, wire.GpuView, wire.Alert, wire.Health, wire.ErrorBody)
 
 _HEAD = """// Generated from jupyter_gpusched/wire.py by labextension/generate_wire.py; edit that, not this.
 """

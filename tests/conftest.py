@@ -7,6 +7,7 @@ that nothing outside of them is touched and two tests never meet.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -67,11 +68,19 @@ def end_everything_of(state: Path) -> None:
     for _try in range(50):
         left = processes_of(state)
         if not left:
+            remove_cgroups_of(state)
             return
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def remove_cgroups_of(state: Path) -> None:
+    """Those whose supervisor and host were both killed."""
+    for claim in state.glob("jobs/*/attempt-*/claim"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            Path(json.loads(claim.read_text())["cgroup"]).rmdir()
 
 
 class HostProcess:

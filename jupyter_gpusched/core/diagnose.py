@@ -6,10 +6,14 @@ Knows the wordings of Python, of the GPU frameworks and of the shell (sources:
 
 from __future__ import annotations
 
+import math
 import re
 import signal as signals
+from collections.abc import Mapping
+from typing import Any
 
-from .model import Kind
+from .model import Kind, Shortage
+from .quantities import Mib
 
 NO_STDIN = "a background job cannot read input"
 
@@ -33,7 +37,21 @@ _CUDA_OOM = re.compile(
 )
 _REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|trying to allocate|Out of memory allocating|allocating) ({_AMOUNT})")
 _FREE = re.compile(rf"({_AMOUNT}) (?:is|are) free")
+_HELD = re.compile(rf"this process has ({_AMOUNT}) memory in use")
+_MIB_PER = {"bytes": 2.0**-20, "KiB": 2.0**-10, "KB": 2.0**-10, "MiB": 1.0, "MB": 1.0, "GiB": 1024.0, "GB": 1024.0,
+            "TiB": 2.0**20, "TB": 2.0**20}  # fmt: skip
+_ABSURD_MIB = 2.0**30
+"""PyTorch prints 17179869184.00 GiB where a driver tells nothing."""
 _SHAPE = re.compile(r"OOM when allocating tensor with shape ?(\[[\d,\s]*\])")
+
+_GPU_ERROR = re.compile(
+    r"uncorrectable ECC error|(?:GPU|device) (?:is lost|has fallen off the bus)|fell off the bus"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|no CUDA-capable device is detected"
+    r"|cudaError(?:ECCUncorrectable|DevicesUnavailable|NoDevice|HardwareStackError|SystemNotReady|InitializationError)"
+    r"|CUDA_ERROR_(?:ECC_UNCORRECTABLE|DEVICE_UNAVAILABLE|NO_DEVICE|HARDWARE_STACK_ERROR|SYSTEM_NOT_READY|NOT_INITIALIZED)"
+    r"|CUDA error: (?:hardware stack error|system not yet initialized|initialization error)"
+)
+"""What the card or its driver does wrong; an illegal access or a failed assertion in a kernel is the job's own."""
 
 _STDIN = re.compile(
     rf"{NO_STDIN}|EOFError: EOF when reading a line|StdinNotImplementedError"
@@ -69,6 +87,8 @@ def diagnose(*, code: int | None, signal: int | None, stopped: str | None, tail:
         return _by_signal(signal, lines, text)
     if (oom := _cuda_oom(_last_words(lines, text, code))) is not None:
         return "cuda_oom", oom
+    if (line := _gpu_error(_last_words(lines, text, code))) is not None:
+        return "gpu_error", line
     if (line := _stdin(lines, text)) is not None:
         return "stdin", line if NO_STDIN in line else f"{NO_STDIN}: {line}"
     return "exit", _failure(lines, text, code, kind)
@@ -83,6 +103,25 @@ def _by_signal(signal: int, lines: list[str], text: str) -> tuple[str, str]:
             "(ask for it with --mem, or use less), or somebody killed it"
         )
     return f"signal_{signal}", f"ended by signal {signal} ({_signal_name(signal)})"
+
+
+def host_oom(kills: Mapping[Any, Any]) -> tuple[str, str] | None:
+    """Reason and message of a job ended by signal 9, when the kernel counted ends for lack of host memory meanwhile.
+
+    kills  how far each of its counters rose: of a memory cgroup (of our server and its jobs), and of the machine.
+    """
+    rose = {str(path) for path, count in kills.items() if isinstance(count, int) and count > 0}
+    if rose - {"/proc/vmstat"}:
+        return "host_oom", (
+            "the kernel ended it: the memory limit of the group in which jobs run was reached; "
+            "use less host memory, or ask for what it needs with --mem"
+        )
+    if rose:
+        return "signal_9", (
+            "killed by signal 9 (SIGKILL), and the kernel ended processes for lack of host memory while it ran: "
+            "most likely this one (ask for it with --mem, or use less)"
+        )
+    return None
 
 
 def _signal_name(signal: int) -> str:
@@ -102,6 +141,14 @@ def _last_words(lines: list[str], text: str, code: int | None = 1) -> str:
         return "\n".join(lines[-_LAST_LINES:])
     of_a_child = _CHILD_FAILED.search(text, traceback.start()) is not None
     return text if of_a_child else text[text.rfind("\n", 0, traceback.start()) + 1 :]
+
+
+def _gpu_error(text: str) -> str | None:
+    found = _GPU_ERROR.search(text)
+    if found is None:
+        return None
+    line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+    return f"the GPU failed it: {line[:_LONGEST_LINE]}"
 
 
 def _cuda_oom(text: str) -> str | None:
@@ -124,6 +171,30 @@ def _cuda_oom(text: str) -> str | None:
         amounts = [f"asked for a tensor of shape {shape[1]}"]
     told = f" ({', '.join(amounts)})" if amounts else ""
     return f"the GPU ran out of memory{told}; ask for more with --vram, or use smaller batches"
+
+
+def shortage(tail: str) -> Shortage | None:
+    """The amounts that a framework printed when the GPU had no memory left: the last such words of a log's end."""
+    text = "\n".join(_lines(tail))
+    found = list(_CUDA_OOM.finditer(text))
+    if not found:
+        return None
+    start = text.rfind("\n", 0, found[-1].start()) + 1
+    context = text[start : found[-1].end() + 600]
+    amounts = Shortage(*(_mib(pattern.search(context)) for pattern in (_REQUESTED, _FREE, _HELD)))
+    return None if amounts == Shortage() else amounts
+
+
+def _mib(found: re.Match[str] | None) -> Mib | None:
+    """An amount in the form in which frameworks print it; what makes no sense is missing."""
+    if found is None:
+        return None
+    number = found[1].rstrip("BKMGTibytes ")
+    try:
+        mib = float(number.replace(",", "").rstrip(".")) * _MIB_PER[found[1][len(number) :].strip()]
+    except (ValueError, KeyError):
+        return None
+    return Mib(math.ceil(mib)) if mib < _ABSURD_MIB else None
 
 
 def _stdin(lines: list[str], text: str) -> str | None:

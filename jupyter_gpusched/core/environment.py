@@ -25,6 +25,9 @@ PASSED_ON = (
 MARKER = "GPUSCHED_MARKER"
 """Unique for each attempt: by it the processes of an attempt are found that left its tree."""
 
+CAP, OFF = "GPUSCHED_CAP", "off"
+"""Shares of the visible cards that PyTorch is asked to keep to; the user's ``off`` forbids it."""
+
 PER_ATTEMPT = frozenset(
     {
         "CUDA_VISIBLE_DEVICES",
@@ -87,12 +90,14 @@ def attempt_environment(
     passed_on: Mapping[str, str],
     marker: str,
     python: str | None,
+    hook: str | None = None,
 ) -> dict[str, str]:
     """The whole environment of one attempt, set before its process starts.
 
     folder     the job's folder.
     passed_on  the host's own environment, of which only ``PASSED_ON`` is used.
     python     the job's interpreter, whose folder comes first on PATH; None leaves PATH alone.
+    hook       the folder of the sitecustomize by which PyTorch is asked to stay within the promise.
     """
     grants = _grants(job, attempt)
     env = {name: passed_on[name] for name in PASSED_ON if name in passed_on}
@@ -110,8 +115,11 @@ def attempt_environment(
     )
     env.setdefault("MPLBACKEND", _INLINE if work.kind in _SHOW_FIGURES else "Agg")
     env.update(_cards(grants))
-    for name, value in (_caps(job, grants) | _rendezvous(job, grants)).items():
+    if env.get("XLA_CLIENT_MEM_FRACTION") in env.get(CAP, "").split(","):  # of the job that submitted this one
+        env.pop("XLA_CLIENT_MEM_FRACTION", None)
+    for name, value in (_caps(job, grants, env) | _rendezvous(job, grants)).items():
         env.setdefault(name, value)
+    _cap_of_torch(job, grants, env, hook)
     return env
 
 
@@ -138,16 +146,52 @@ def _cards(grants: tuple[Grant, ...]) -> dict[str, str]:
     }
 
 
-def _caps(job: Job, grants: tuple[Grant, ...]) -> dict[str, str]:
-    """Cooperative limits on a shared card: frameworks that would take all of it grow instead.
+def _caps(job: Job, grants: tuple[Grant, ...], env: Mapping[str, str]) -> dict[str, str]:
+    """Cooperative limits on a shared card: frameworks that would take all of it grow within the promise.
 
-    A whole card is left alone. Fractions of the card are not set: a promise is an amount.
+    A whole card is left alone, and so is whoever wants no cap.
     """
-    if not grants or job.request.whole_cards:
+    if not _capped(job, grants, env):
         return {}
     pool_mib = min(grant.promised for grant in grants) - _CONTEXT_MIB
     limit = {"CUPY_GPU_MEMORY_LIMIT": str(pool_mib * 2**20)} if pool_mib > 0 else {}
+    shares = _shares(grants)
+    if shares and not env.get("XLA_PYTHON_CLIENT_MEM_FRACTION"):  # JAX refuses both names of it together
+        limit["XLA_CLIENT_MEM_FRACTION"] = min(shares)
     return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **limit}
+
+
+def _cap_of_torch(job: Job, grants: tuple[Grant, ...], env: dict[str, str], hook: str | None) -> None:
+    """PyTorch takes its limit by a call only: ``hook`` is the folder of the sitecustomize that makes it.
+
+    A number that was inherited is another job's; only ``off`` is the user's word.
+    """
+    inherited = env.pop(CAP, None)
+    shares = _shares(grants)
+    if inherited == OFF or not job.cap:
+        env[CAP] = OFF
+    elif hook is not None and shares and _capped(job, grants, env):
+        env[CAP] = ",".join(shares)
+        env["PYTHONPATH"] = ":".join([hook, *_without(env.get("PYTHONPATH"), hook)])
+
+
+def _without(path: str | None, hook: str) -> list[str]:
+    """The user's own places, also empty ones, which mean the current folder."""
+    return [place for place in path.split(":") if place != hook] if path else []
+
+
+def _capped(job: Job, grants: tuple[Grant, ...], env: Mapping[str, str]) -> bool:
+    return bool(grants) and job.cap and not job.request.whole_cards and env.get(CAP) != OFF
+
+
+def _shares(grants: tuple[Grant, ...]) -> list[str]:
+    """The promise without what a context takes, as a share of each visible card; empty where it is not known."""
+    shares = [
+        None if not grant.total else max(0, grant.promised - _CONTEXT_MIB) / grant.total
+        for grant in sorted(grants, key=lambda grant: grant.index)
+    ]
+    known = [f"{min(1.0, share):.4f}" for share in shares if share]
+    return known if len(known) == len(grants) else []
 
 
 def _rendezvous(job: Job, grants: tuple[Grant, ...]) -> dict[str, str]:

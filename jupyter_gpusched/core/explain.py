@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .alerts import opened
 from .ledger import Card, serves
-from .model import Claim, Job, JobId, Outcome, Phase, Request
+from .model import Claim, Grant, Job, JobId, Outcome, Phase, Request
+from .operations import LITTLE_MIB
+from .overuse import most_allowed
 from .policy import rests
-from .quantities import show_mib, show_seconds
+from .quantities import Mib, show_mib, show_seconds
 from .room import Room, find, host_left, open_room, prefers, promise_on, without_claim
 from .state import State, queued
 
@@ -30,12 +33,14 @@ def waiting(state: State, job: Job, now: float) -> str | None:
 
 def waiting_all(state: State, now: float) -> dict[JobId, str]:
     """The sentence of every queued job; for a long list, since the room is looked at only once."""
+    if (drained := _drained(state)) is not None:
+        return {place.job_id: drained for line in state.queue.values() for place in line}
     room = open_room(state, now)
     shared: dict[Request, str] = {}
     told = {}
     for job_id in (place.job_id for line in state.queue.values() for place in line):
         job = state.jobs[job_id]
-        if rests(job, now) or job.claim is not None:
+        if rests(job, now) or job.claim is not None or job.request.floors:
             told[job_id] = waiting_in(room, state, job, now) or ""
             continue
         if job.request not in shared:
@@ -47,6 +52,8 @@ def waiting_all(state: State, now: float) -> dict[JobId, str]:
 def waiting_in(room: Room, state: State, job: Job, now: float) -> str | None:
     if job.phase is not Phase.QUEUED:
         return None
+    if (drained := _drained(state)) is not None:
+        return drained
     if rests(job, now):
         return _rests(job, now)
     claimant = job.claim is not None
@@ -55,13 +62,39 @@ def waiting_in(room: Room, state: State, job: Job, now: float) -> str | None:
     if not claimant and find(without_claim(room), job.request) is not None:
         return _kept_for(state.jobs[state.claimant or ""], room, job.request, now)
     cause = _host_cause(room, job.request, claimant=claimant) or _cards_cause(room, state, job.request)
+    cause += _ran_out(job, room)
     return cause + (_own_claim(job.claim, room) if job.claim is not None else "")
+
+
+def _drained(state: State) -> str | None:
+    drain = state.operations.drain
+    return (
+        None
+        if drain is None
+        else f"{drain.by} has drained this machine: {drain.cause}; nothing starts until it is resumed"
+    )
 
 
 def _rests(job: Job, now: float) -> str:
     failures = sum(attempt.outcome is Outcome.FAILED for attempt in job.attempts)
     left = show_seconds((job.not_before or now) - now)
+    last = job.attempts[-1] if job.attempts else None
+    if last is not None and last.reason == "cuda_oom":
+        of = f" of {job.retries + 1}" if job.on_oom == "fail" else ""
+        had = max((grant.promised for grant in last.gpus), default=None)
+        more = job.request.vram is not None and had is not None and job.request.vram > had
+        how = f" with {show_mib(job.request.vram)} instead of {show_mib(had)}" if more else ""
+        return f"attempt {failures}{of} ran out of GPU memory; it is tried again in {left} at the earliest{how}"
     return f"attempt {failures} of {job.retries + 1} failed; it is tried again in {left}"
+
+
+def _ran_out(job: Job, room: Room) -> str:
+    """Where it ran out of memory, and what it therefore waits for beside the amount."""
+    cards = [(room.cards[floor.gpu].gpu.index, floor) for floor in job.request.floors if floor.gpu in room.cards]
+    if not cards:
+        return ""
+    where = ", ".join(f"GPU {index} with {show_mib(max(0, floor.had))} available" for index, floor in sorted(cards))
+    return f"; it ran out of memory on {where}, so it waits for another GPU or for more there"
 
 
 def _kept_for(other: Job, room: Room, request: Request, now: float) -> str:
@@ -119,7 +152,7 @@ def _cards_cause(room: Room, state: State, request: Request) -> str:
     told = [_needs(request) + "; " + _tally(request, fitting, suited)] if request.gpus > 1 else [_needs(request)]
     if rest:
         best = min(rest, key=lambda card: (*_hopeless(card, request), -(card.available or 0), card.gpu.index))
-        told.append(f"{'the next' if request.gpus > 1 else 'best'} is {_state_of(best, request, room)}")
+        told.append(f"{'the next' if request.gpus > 1 else 'best'} is {_state_of(best, request, room, state)}")
     return "; ".join([*told, *_obstacles(suited)])
 
 
@@ -156,21 +189,47 @@ def _tally(request: Request, fitting: Sequence[Card], suited: Sequence[Card]) ->
     return f"{len(fitting)} of {_count(len(suited), 'GPU')} {have} {what}"
 
 
-def _state_of(card: Card, request: Request, room: Room) -> str:
+def _state_of(card: Card, request: Request, room: Room, state: State) -> str:
     """One card in numbers: ``GPU 1: 12.1G free, 11.9G in use outside the queue``."""
     parts = [f"{show_mib(max(0, card.available or 0))} free"]
     taken = card.promised - card.releasing + room.offers[card.gpu.uuid].fresh
     if taken:
-        parts.append(f"{show_mib(taken)} promised to {_count(_holders(card), 'job')}")
+        parts.append(f"{show_mib(taken)} promised to {_count(_holders(card), 'job')}" + _overruns(card, state))
     if card.releasing:
         parts.append(f"{show_mib(card.releasing)} of ended jobs not released yet")
     if card.foreign is None:
         parts.append("use outside the queue unknown")
-    elif show_mib(card.foreign) != show_mib(0):
-        parts.append(f"{show_mib(card.foreign)} in use outside the queue")
+    else:
+        parts += _foreign(card)
     if card.exclusive and not request.exclusive:
         parts.append("taken whole")
     return f"GPU {card.gpu.index}: " + ", ".join(parts)
+
+
+def _overruns(card: Card, state: State) -> str:
+    """Who took more than was promised: that counts as promised too, since it may be taken again."""
+    told = []
+    for grant in card.grants:
+        job = state.jobs.get(grant.job_id)
+        asked = _asked_first(job, grant) if job is not None else None
+        if asked is not None and grant.promised > most_allowed(asked, state.settings):
+            told.append(f"one took {show_mib(grant.promised)} where it had asked for {show_mib(asked)}")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _asked_first(job: Job, grant: Grant) -> Mib | None:
+    attempts = [attempt for attempt in job.attempts if attempt.number == grant.attempt]
+    return next((first.promised for one in attempts for first in one.gpus if first.gpu == grant.gpu), None)
+
+
+def _foreign(card: Card) -> list[str]:
+    """What is in use outside of the queue, and what of it no process admits to, with who has the device open."""
+    nobodys = 0 if (card.gpu.unattributed or 0) <= LITTLE_MIB else min(card.foreign or 0, card.gpu.unattributed or 0)
+    known = (card.foreign or 0) - nobodys
+    parts = [f"{show_mib(known)} in use outside the queue"] if show_mib(known) != show_mib(0) else []
+    if nobodys:
+        parts.append(f"{show_mib(nobodys)} unattributed, that no process admits to{opened(card.gpu)}")
+    return parts
 
 
 def _holders(card: Card) -> int:

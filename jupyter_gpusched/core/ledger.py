@@ -11,10 +11,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .model import BadRequest, Gpu, GpuUuid, Grant, GrantState, Job, JobId, NeverFits, Request, Settings
 from .quantities import Mib
-from .state import State
+from .release import is_earlier, use_of
+
+if TYPE_CHECKING:  # what a state knows of its cards it asks this module
+    from .state import State
 
 LEAST_HEADROOM = 256
 
@@ -106,11 +110,12 @@ def foreign_use(gpu: Gpu, holders: Iterable[JobId]) -> Mib | None:
         used = None if gpu.free is None else Mib(gpu.total - gpu.reserved - gpu.free)
     if used is None:
         return None
-    return Mib(max(0, used - sum(gpu.used_by_job.get(job_id, 0) for job_id in set(holders))))
+    ours = sum(gpu.used_by_job.get(job_id, 0) + gpu.used_by_earlier.get(job_id, 0) for job_id in set(holders))
+    return Mib(max(0, used - ours))
 
 
 def _card(gpu: Gpu, grants: Sequence[Grant], settings: Settings, now: float) -> Card:
-    unseen = _promised_but_unseen(gpu, grants)
+    unseen = promised_but_unseen(gpu, grants)
     return Card(
         gpu=gpu,
         usable=usable(gpu, settings),
@@ -122,12 +127,12 @@ def _card(gpu: Gpu, grants: Sequence[Grant], settings: Settings, now: float) -> 
     )
 
 
-def _promised_but_unseen(gpu: Gpu, grants: Iterable[Grant]) -> int:
-    """The sum of max(0, P - M). Use is known per job, so a job's grants on the card count together."""
-    promised: dict[JobId, int] = defaultdict(int)
+def promised_but_unseen(gpu: Gpu, grants: Sequence[Grant]) -> int:
+    """The sum of max(0, P - M). Of a job's earlier attempts use is known together, so they count together."""
+    promised: dict[tuple[JobId, bool], int] = defaultdict(int)
     for grant in grants:
-        promised[grant.job_id] += grant.promised
-    return sum(max(0, mib - gpu.used_by_job.get(job_id, 0)) for job_id, mib in promised.items())
+        promised[grant.job_id, is_earlier(grants, grant)] += grant.promised
+    return sum(max(0, mib - (use_of(gpu, job_id, earlier=earlier) or 0)) for (job_id, earlier), mib in promised.items())
 
 
 def _obstacle(gpu: Gpu, settings: Settings, now: float) -> str | None:

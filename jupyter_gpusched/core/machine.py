@@ -22,6 +22,7 @@ from .messages import (
     Launch,
     LaunchFailed,
     MainEnded,
+    Overrun,
     Placed,
     SampleNow,
     Started,
@@ -29,7 +30,7 @@ from .messages import (
     Vanished,
     Voided,
 )
-from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Job, Outcome, Phase, Stop, Terms
+from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Job, Outcome, Phase, Request, Stop, Terms
 from .quantities import show_seconds
 
 JobEvent = (
@@ -42,6 +43,7 @@ JobEvent = (
     | Voided
     | Vanished
     | GpuLost
+    | Overrun
     | CancelRequested
     | Amended
 )
@@ -62,11 +64,13 @@ TRANSITIONS: Mapping[tuple[Phase, type[JobEvent]], frozenset[Phase]] = {
     (_STARTING, Voided): frozenset({_QUEUED}),
     (_STARTING, Vanished): frozenset({Phase.LOST}),
     (_STARTING, GpuLost): frozenset({_STOPPING}),
+    (_STARTING, Overrun): frozenset({_STOPPING}),
     (_STARTING, CancelRequested): frozenset({_STOPPING}),
     (_RUNNING, MainEnded): frozenset({_STOPPING}),
     (_RUNNING, Exited): _BY_CODE,
     (_RUNNING, Vanished): frozenset({Phase.LOST}),
     (_RUNNING, GpuLost): frozenset({_STOPPING}),
+    (_RUNNING, Overrun): frozenset({_STOPPING}),
     (_RUNNING, CancelRequested): frozenset({_STOPPING}),
     (_STOPPING, Started): frozenset({_STOPPING}),
     (_STOPPING, MainEnded): frozenset({_STOPPING}),
@@ -115,7 +119,7 @@ def advance(job: Job, event: JobEvent, now: float) -> Moved:
         case MainEnded():
             return _main_ended(job, now), []
         case Exited():
-            return _exited(job, event.exit, now)
+            return _exited(job, event, now)
         case LaunchFailed():
             return _launch_failed(job, event, now), []
         case Voided():
@@ -123,7 +127,9 @@ def advance(job: Job, event: JobEvent, now: float) -> Moved:
         case Vanished():
             return _vanished(job, event, now)
         case GpuLost():
-            return _gpu_lost(job, event, now)
+            return _ended_for(job, "gpu_lost", event.what, now)
+        case Overrun():
+            return _ended_for(job, "vram_exceeded", event.what, now)
         case CancelRequested():
             return _cancel_requested(job, event, now)
         case Amended():
@@ -138,7 +144,7 @@ def backoff_s(failures: int) -> float:
 def _speaks_of_now(job: Job, event: JobEvent) -> bool:
     """Whether an event is about the attempt that the job is in, and a placement is whole."""
     match event:
-        case Started() | MainEnded() | Exited() | LaunchFailed() | Voided() | Vanished() | GpuLost():
+        case Started() | MainEnded() | Exited() | LaunchFailed() | Voided() | Vanished() | GpuLost() | Overrun():
             return event.attempt == job.attempt
         case Placed():
             whole = len({grant.gpu for grant in event.grants}) == len(event.grants) == job.request.gpus
@@ -173,9 +179,13 @@ def _main_ended(job: Job, now: float) -> Job:
     return replace(job, phase=Phase.STOPPING, since=now, stop=Stop("stragglers", now, job.grace_s))
 
 
-def _exited(job: Job, record: ExitRecord, now: float) -> Moved:
-    phase, outcome = _verdict(job, record)
+def _exited(job: Job, event: Exited, now: float) -> Moved:
+    record = event.exit
+    phase, outcome = _verdict(job, event)
     reason, message = _words(job, record, outcome)
+    remedy = event.remedy if reason == "cuda_oom" else None
+    if remedy is not None:
+        message += remedy.words
     attempt = replace(
         job.attempts[-1],
         started_at=_known(job.attempts[-1].started_at, record.started_at),
@@ -186,26 +196,35 @@ def _exited(job: Job, record: ExitRecord, now: float) -> Moved:
         exit_code=record.code,
         signal=record.signal,
         peak_rss_mib=record.peak_rss_mib,
+        shortage=record.shortage,
     )
     ended = _releasing(_with_attempt(job, attempt), now)
     look = [SampleNow()] if ended.grants else []
     if phase is Phase.QUEUED:
         rests_until = now + backoff_s(_failures(ended)) if outcome is Outcome.FAILED else None
+        if remedy is not None and remedy.request is not None:
+            ended = replace(ended, request=remedy.request)
         return _requeued(ended, now, not_before=rests_until), [*look]
     return _final(ended, phase, now, at=record.ended_at), [*look]
 
 
-def _verdict(job: Job, record: ExitRecord) -> tuple[Phase, Outcome]:
+def _verdict(job: Job, event: Exited) -> tuple[Phase, Outcome]:
     """The first reason for which the attempt was being ended decides, then its exit code.
 
     Whoever was cancelled stays cancelled, whatever the code; stragglers decide nothing.
     """
+    record = event.exit
     ended_by = _stop_reason(job, record)
     if ended_by is not None:
         return _ENDED_BY_STOP[ended_by]
+    if _is_stopped_by(job, "vram_exceeded"):
+        return Phase.FAILED, Outcome.FAILED
     if record.code == 0 and not _is_stopped_by(job, "gpu_lost"):
         return Phase.SUCCEEDED, Outcome.SUCCEEDED
-    retried = _failures(job) < job.retries and record.reason not in NOT_RETRIED
+    if record.reason == "cuda_oom" and event.remedy is not None and not _is_stopped_by(job, "gpu_lost"):
+        retried = event.remedy.request is not None
+    else:
+        retried = _failures(job) < job.retries and record.reason not in NOT_RETRIED
     return (Phase.QUEUED if retried else Phase.FAILED), Outcome.FAILED
 
 
@@ -228,6 +247,8 @@ def _words(job: Job, record: ExitRecord, outcome: Outcome) -> tuple[str, str]:
             return "preempted", "ended to make room for a more urgent job"
         case Outcome.FAILED if job.stop is not None and job.stop.reason == "gpu_lost":
             return "gpu_lost", f"ended because it had lost its card: {job.stop.by}"
+        case Outcome.FAILED if job.stop is not None and job.stop.reason == "vram_exceeded":
+            return "vram_exceeded", f"ended because {job.stop.by}"
         case _:
             return record.reason, record.message
 
@@ -261,9 +282,12 @@ def _vanished(job: Job, event: Vanished, now: float) -> Moved:
     return _final(ended, Phase.LOST, now, at=now), [SampleNow()] if ended.grants else []
 
 
-def _gpu_lost(job: Job, event: GpuLost, now: float) -> Moved:
-    """What runs on without its card would only wait: it is ended, and tried elsewhere if it may be."""
-    stop = Stop("gpu_lost", now, job.grace_s, event.what)
+def _ended_for(job: Job, reason: str, what: str, now: float) -> Moved:
+    """What lost its card would only wait, and what takes others' memory is ended by the administrator's wish.
+
+    The former is tried elsewhere if it may be; the latter would overrun again.
+    """
+    stop = Stop(reason, now, job.grace_s, what)
     return replace(job, phase=Phase.STOPPING, since=now, stop=stop), [
         StopAttempt(job.id, job.attempt, stop.reason, stop.grace_s)
     ]
@@ -303,14 +327,21 @@ def _amended(job: Job, terms: Terms) -> Job:
     return replace(
         job,
         name=terms.name,
-        request=terms.request,
+        request=_with_floors(terms.request, job.request),
         priority=terms.priority,
         time_limit_s=terms.time_limit_s,
         grace_s=terms.grace_s,
         retries=terms.retries,
+        on_oom=terms.on_oom,
         tags=terms.tags,
-        claim=job.claim if terms.request == job.request else None,
+        learned=job.learned if terms.request.vram == job.request.vram else None,
+        claim=job.claim if _with_floors(terms.request, job.request) == job.request else None,
     )
+
+
+def _with_floors(asked: Request, before: Request) -> Request:
+    """Where it ran out of memory it does not go back under the same conditions; another amount is another one."""
+    return replace(asked, floors=before.floors if asked.vram == before.vram else ())
 
 
 # --- small parts ----------------------------------------------------------------------
@@ -323,7 +354,7 @@ def _with_attempt(job: Job, attempt: Attempt) -> Job:
 def _releasing(job: Job, now: float) -> Job:
     """The ended attempt's memory may still be on its cards: its grants stay until it is gone."""
     grants = tuple(_let_go(grant, now) if grant.attempt == job.attempt else grant for grant in job.grants)
-    return replace(job, grants=grants, used_vram_mib=None)
+    return replace(job, grants=grants, used_vram_mib=None, overuse=None)
 
 
 def _let_go(grant: Grant, now: float) -> Grant:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Claim, ExitRecord, Gpu, Grant, Job, JobId, Terms
+from .model import Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
+from .operations import Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,25 @@ class MainEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """What becomes of an attempt that ran out of GPU memory.
+
+    request  what the next attempt asks for; None = there is none.
+    words    what is added to its message.
+    """
+
+    request: Request | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
+    """``remedy`` is worked out by ``oom`` where the reason is ``cuda_oom``."""
+
     job_id: JobId
     attempt: int
     exit: ExitRecord
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,15 @@ class GpuLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Overrun:
+    """An attempt is to be ended since it uses more than it was promised; ``what`` says how much where."""
+
+    job_id: JobId
+    attempt: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """A user wants the job ended. ``grace_s`` None = the job's own."""
 
@@ -129,6 +154,43 @@ class Reordered:
     before: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """An administrator wants a card to get no jobs."""
+
+    gpu: GpuUuid
+    by: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An administrator, or the configured check, gives a quarantined card back."""
+
+    gpu: GpuUuid
+    by: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """An administrator wants nothing new to start on this machine."""
+
+    by: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The end of a drain."""
+
+    by: str
+    cause: str
+
+
+OperationsEvent = Quarantined | Returned | Drained | Resumed
+"""What is decided about the machine and no job."""
+
 Event = (
     Submitted
     | Sampled
@@ -141,9 +203,11 @@ Event = (
     | Voided
     | Vanished
     | GpuLost
+    | Overrun
     | CancelRequested
     | Amended
     | Reordered
+    | OperationsEvent
 )
 
 
@@ -181,3 +245,17 @@ class Change:
     kind: str
     at: float
     detail: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """The machine itself after something that belongs to no job; ``detail`` names who and why."""
+
+    operations: Operations
+    kind: str  # quarantined | returned | drained | resumed | quick_death | alert_raised | alert_resolved
+    at: float
+    detail: dict[str, object]
+
+
+Entry = Change | MachineChange
+"""A line of the journal."""

@@ -71,6 +71,21 @@ class GrantState(str, Enum):
     RELEASING = "releasing"
 
 
+CLEARLY_MORE_MIB = 256
+
+
+class Floor(NamedTuple):
+    """A card on which the job ran out of memory, and the MiB that were available to it there."""
+
+    gpu: GpuUuid
+    had: Mib
+
+    @property
+    def least(self) -> Mib:
+        """What must be available before it is tried there again: clearly more, not the card's own coming and going."""
+        return Mib(self.had + CLEARLY_MORE_MIB)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a job asks of the machine.
@@ -81,6 +96,7 @@ class Request:
     exclusive       no other job of ours may share its cards.
     gpu_model       part of the card's name, case-blind.
     preferred_gpus  indices (as text) or UUIDs, a wish only.
+    floors          where it ran out of memory: it is tried there again only with clearly more.
     """
 
     gpus: int = 1
@@ -90,6 +106,7 @@ class Request:
     exclusive: bool = False
     gpu_model: str | None = None
     preferred_gpus: tuple[str, ...] = ()
+    floors: tuple[Floor, ...] = ()
 
     @property
     def whole_cards(self) -> bool:
@@ -98,7 +115,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """VRAM on one card given to one attempt; lives until the card shows the memory freed."""
+    """VRAM on one card given to one attempt; lives until the card shows the memory freed.
+
+    promised  MiB; raised to what was used once that was more. The attempt keeps what was promised first.
+    total     MiB of the card, for shares of it.
+    """
 
     job_id: JobId
     attempt: int
@@ -109,6 +130,7 @@ class Grant:
     exclusive: bool
     state: GrantState
     since: float
+    total: Mib | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +145,39 @@ class Claim:
 class Stop:
     """Why and since when an attempt is being ended; the first reason stands.
 
-    by  who wanted it, for ``gpu_lost`` the card.
+    by  who wanted it, for ``gpu_lost`` the card, for ``vram_exceeded`` how much was used.
     """
 
-    reason: str  # cancelled | timeout | preempted | stragglers | gpu_lost
+    reason: str  # cancelled | timeout | preempted | stragglers | gpu_lost | vram_exceeded
     since: float
     grace_s: float
     by: str | None = None
+
+
+class Shortage(NamedTuple):
+    """What a framework printed when a card had no memory left: MiB asked for, free then, and held by the process."""
+
+    asked: Mib | None = None
+    free: Mib | None = None
+    held: Mib | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overuse:
+    """An attempt that uses more than it was promised and the margin.
+
+    samples         in how many samples in a row; ``at`` is the time of the last one.
+    gpu, used, promised  the card on which it is most above, and its MiB there.
+    told            whether the journal has this episode.
+    """
+
+    samples: int
+    since: float
+    at: float
+    gpu: int
+    used: Mib
+    promised: Mib
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +199,7 @@ class ExitRecord:
     peak_rss_mib: Mib | None = None
     stragglers: int = 0
     survivors: tuple[str, ...] = ()
+    shortage: Shortage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +217,18 @@ class Attempt:
     signal: int | None = None
     peak_vram_mib: Mib | None = None
     peak_rss_mib: Mib | None = None
+    shortage: Shortage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job and where it stands. What it runs is a ``Work``, kept apart."""
+    """A job and where it stands. What it runs is a ``Work``, kept apart.
+
+    on_oom   fail | retry: whether running out of GPU memory raises its promise and tries again.
+    cap      whether frameworks are asked to stay within the promise (cooperative).
+    code     names what it runs by content, so that earlier runs of the same are found.
+    learned  for ``vram="auto"``: the sentence that says where the amount comes from.
+    """
 
     id: JobId
     owner: str
@@ -186,6 +242,10 @@ class Job:
     time_limit_s: float | None = None
     grace_s: float = 30.0
     retries: int = 0
+    on_oom: str = "fail"
+    cap: bool = True
+    code: str | None = None
+    learned: str | None = None
     not_before: float | None = None  # a retry backs off until then
     place_at: float | None = None  # its place in the queue is that of a job submitted then, by its owner's order
     attempts: tuple[Attempt, ...] = ()
@@ -197,6 +257,7 @@ class Job:
     ended_at: float | None = None
     used_vram_mib: Mib | None = None
     peak_vram_mib: Mib | None = None
+    overuse: Overuse | None = None
     notebook: str | None = None
     parent_id: JobId | None = None
     array_id: JobId | None = None
@@ -225,6 +286,7 @@ class Terms:
     grace_s: float
     retries: int
     tags: tuple[str, ...]
+    on_oom: str = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,19 +315,37 @@ class Work:
 
 
 class Foreign(NamedTuple):
-    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells."""
+    """A process on a card that belongs to no grant; ``user`` and ``since`` where /proc tells.
+
+    kernel    whether it is a notebook's kernel, or was started by one.
+    notebook  of that kernel, where we are permitted to know.
+    """
 
     pid: int
     vram: Mib | None
     user: str | None = None
     since: float | None = None
+    kernel: bool = False
+    notebook: str | None = None
+
+
+class Opener(NamedTuple):
+    """A process that has a card's device file open, although the driver does not list it there."""
+
+    pid: int
+    program: str
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One device as last sampled; every measured value may be missing.
 
-    used_by_job     measured MiB per job id of ours, from its process tree; absent = cannot be told.
+    used_by_job      measured MiB per job id of ours, from its process tree; absent = cannot be told.
+    used_by_earlier  the same of those attempts of a job that ended before its latest one on this card.
+    fault            what the card reports about itself that needs a person, whatever its health says.
+    unattributed     MiB in use that neither a job nor any listed process has; None = cannot be told.
+    device_file      /dev/nvidiaN, and who has it open: looked for only where memory is unattributed.
     """
 
     uuid: GpuUuid
@@ -286,7 +366,12 @@ class Gpu:
     health_since: float | None = None
     simulated: bool = False
     used_by_job: dict[JobId, Mib] = field(default_factory=dict)
+    used_by_earlier: dict[JobId, Mib] = field(default_factory=dict)
     foreign: tuple[Foreign, ...] = ()
+    fault: str | None = None
+    unattributed: Mib | None = None
+    device_file: str | None = None
+    opened_by: tuple[Opener, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +384,11 @@ class Settings:
     stale_after_s       a sample older than this places nothing.
     release_timeout_s   how long an ended attempt's memory may stay on the card before it counts as foreign.
     foreign_limit       MiB of foreign use with which a whole-card job still starts.
+    overuse             warn | reserve | kill | kill-under-pressure: what a job that overruns its promise meets.
+    overuse_factor, overuse_margin  it overruns above promise x factor + margin (MiB),
+    overuse_samples     in so many samples in a row.
+    idle_after_s        how long a card must be seen doing nothing before its holders are told.
+    idle_above_pct      utilisation above which a card does something.
     """
 
     cpus: int
@@ -308,6 +398,12 @@ class Settings:
     stale_after_s: float = 10.0
     release_timeout_s: float = 60.0
     foreign_limit: Mib = Mib(512)  # noqa: RUF009
+    overuse: str = "warn"
+    overuse_factor: float = 1.05
+    overuse_margin: Mib = Mib(256)  # noqa: RUF009
+    overuse_samples: int = 3
+    idle_after_s: float = 1800.0
+    idle_above_pct: float = 1.0
 
 
 class GpuSchedError(Exception):

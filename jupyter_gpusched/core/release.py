@@ -6,7 +6,7 @@ on memory that is still in use. One job's grants only; the sums per card are the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .model import Gpu, GpuUuid, Grant, GrantState, Job, JobId, Settings
@@ -16,21 +16,33 @@ UNREADABLE = frozenset({"lost", "unknown"})
 """States of health in which a card's figures say nothing about its memory."""
 
 
-def released(grant: Grant, gpu: Gpu | None, settings: Settings, now: float) -> bool:
-    """Whether a releasing grant may go: the card shows its memory freed, or it had its time.
+def released(job: Job, grant: Grant, gpu: Gpu | None, settings: Settings, now: float) -> bool:
+    """Whether a releasing grant of a job may go: the card shows its memory freed, or it had its time.
 
     Only a sample begun after the attempt ended counts. After the time allowed, what is
     still on the card is counted as foreign use, which is what it then is.
     """
     if grant.state is not GrantState.RELEASING:
         return False
-    return _freed(grant, gpu) or now >= grant.since + settings.release_timeout_s
+    return _freed(job, grant, gpu) or now >= grant.since + settings.release_timeout_s
 
 
-def _freed(grant: Grant, gpu: Gpu | None) -> bool:
+def _freed(job: Job, grant: Grant, gpu: Gpu | None) -> bool:
     if gpu is None or gpu.health in UNREADABLE or gpu.sampled_at <= grant.since:
         return False
-    return not gpu.used_by_job.get(grant.job_id)
+    return not use_of(gpu, job.id, earlier=is_earlier(job.grants, grant))
+
+
+def is_earlier(grants: Iterable[Grant], grant: Grant) -> bool:
+    """Whether a later attempt of the same job is on the same card too."""
+    return any(
+        other.job_id == grant.job_id and other.gpu == grant.gpu and other.attempt > grant.attempt for other in grants
+    )
+
+
+def use_of(gpu: Gpu, job_id: JobId, *, earlier: bool) -> Mib | None:
+    """MiB that a job's latest attempt on a card uses, or its earlier ones together; None = cannot be told."""
+    return (gpu.used_by_earlier if earlier else gpu.used_by_job).get(job_id)
 
 
 def measure(job: Job, gpus: Mapping[GpuUuid, Gpu]) -> Job:

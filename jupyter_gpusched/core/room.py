@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from .ledger import Card, asked, read_books, serves
-from .model import Claim, GpuUuid, Grant, GrantState, Job, Request, Settings
+from .model import Claim, Floor, GpuUuid, Grant, GrantState, Job, Request, Settings
 from .quantities import Mib
 from .state import State
 
@@ -114,6 +114,8 @@ def promise_on(offer: Offer, request: Request, settings: Settings, *, claimant: 
     claimed = offer.kept is not None and not claimant
     if (request.whole_cards or request.exclusive) and (claimed or not offer.empty):
         return None
+    if (floor := floor_on(request, offer.card)) is not None and offer.free < floor.least:
+        return None
     if request.vram is None:
         return offer.free if offer.free > 0 and _little_foreign(offer.card, settings) else None
     limit = offer.free if offer.kept is None or claimant else min(offer.free, offer.kept)
@@ -154,6 +156,7 @@ def grants_for(job: Job, fit: Fit, now: float) -> tuple[Grant, ...]:
             exclusive=exclusive,
             state=GrantState.HELD,
             since=now,
+            total=offer.card.gpu.total,
         )
         for offer, promise in fit
     )
@@ -186,9 +189,16 @@ def could_hold(card: Card, request: Request, settings: Settings) -> bool:
     """Whether the request fits on the card once all our jobs there have ended; foreign use stays."""
     if not serves(card.gpu, request) or card.foreign is None:
         return False
+    if floor_on(request, card) is not None:  # what it waits for there is more than a claim can keep for it
+        return False
     if request.vram is None:
         return _little_foreign(card, settings)
     return request.vram <= card.usable - card.foreign
+
+
+def floor_on(request: Request, card: Card) -> Floor | None:
+    """What is known of the job's running out of memory on this card."""
+    return next((floor for floor in request.floors if floor.gpu == card.gpu.uuid), None)
 
 
 def prefers(request: Request, card: Card) -> bool:

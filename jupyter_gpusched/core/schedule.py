@@ -9,22 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from .enforce import overruns
+from .messages import Event
 from .model import GrantState
 from .policy import overdue_at, plan
 from .state import State, Step, apply, release_overdue
 
 
 def schedule(state: State, now: float) -> Step:
-    """Let go of what had its time, then start whatever may start."""
+    """Let go of what had its time, start what may (nothing while drained), then end what takes others' memory."""
     step = release_overdue(state, now)
-    for decision in plan(step.state, now):
-        after = apply(step.state, decision, now)
-        step = replace(
-            after,
-            changes=(*step.changes, *after.changes),
-            instructions=(*step.instructions, *after.instructions),
-        )
+    for decision in plan(step.state, now) if step.state.operations.drain is None else ():
+        step = _and(step, decision, now)
+    for overrun in overruns(step.state, now):
+        step = _and(step, overrun, now)
     return step
+
+
+def _and(step: Step, decision: Event, now: float) -> Step:
+    after = apply(step.state, decision, now)
+    return replace(
+        after,
+        changes=(*step.changes, *after.changes),
+        instructions=(*step.instructions, *after.instructions),
+    )
 
 
 def next_wakeup(state: State, now: float) -> float | None:

@@ -9,25 +9,34 @@ class, and who is busy. It decides nothing about who starts; that is ``policy``.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
+from .idle import Key, Quiet, observe, remembered
 from .machine import JobEvent, advance
 from .messages import (
     Amended,
     CancelRequested,
     Change,
     Claimed,
+    Drained,
+    Entry,
     Event,
     Exited,
     GpuLost,
     Instruction,
     LaunchFailed,
     MainEnded,
+    OperationsEvent,
+    Overrun,
     Placed,
+    Quarantined,
     Reordered,
+    Resumed,
+    Returned,
     Sampled,
     Started,
     Submitted,
@@ -35,7 +44,11 @@ from .messages import (
     Voided,
 )
 from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Priority, Request, Settings
+from .oom import remedy
+from .operations import Operations
 from .order import dealt
+from .overuse import newly_told, reserved, watch
+from .quarantine import after_attempt, judge, ordered, shown
 from .release import measure, released
 
 BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
@@ -51,6 +64,7 @@ _KINDS: Mapping[type[Event], str] = {
     Voided: "voided",
     Vanished: "vanished",
     GpuLost: "gpu_lost",
+    Overrun: "overrun_ended",
     CancelRequested: "cancel_requested",
     Amended: "amended",
 }
@@ -86,6 +100,9 @@ class State:
     busy         jobs that are in an attempt or still hold grants.
     backing_off  queued jobs with a ``not_before``.
     claimant     the queued job for which cards are kept.
+    seen         the cards as last sampled; ``gpus`` are the same with their quarantine.
+    operations   what was decided about the machine itself.
+    watch        for how long cards have shown nothing happening; not kept over a restart but for alerts.
     """
 
     settings: Settings
@@ -95,11 +112,22 @@ class State:
     busy: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
     claimant: JobId | None = None
+    seen: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
+    operations: Operations = field(default_factory=Operations)
+    watch: Mapping[Key, Quiet] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, settings: Settings, jobs: Iterable[Job] = (), gpus: Iterable[Gpu] = ()) -> State:
-        """The state of these jobs (those that are not live are left out) and cards."""
-        return _with_jobs(cls(settings, gpus=_by_uuid(gpus)), tuple(jobs))
+    def begin(
+        cls,
+        settings: Settings,
+        jobs: Iterable[Job] = (),
+        gpus: Iterable[Gpu] = (),
+        operations: Operations | None = None,
+    ) -> State:
+        """The state of these jobs (those that are not live are left out) and cards, as the journal has them."""
+        kept = operations or Operations()
+        empty = cls(settings, operations=kept, watch=remembered(kept.alerts.values(), settings))
+        return _with_jobs(_with_cards(empty, gpus), tuple(jobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +135,7 @@ class Step:
     """What one event led to: ``changes`` are for the journal, ``instructions`` for the shell."""
 
     state: State
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Entry, ...] = ()
     instructions: tuple[Instruction, ...] = ()
 
 
@@ -123,6 +151,8 @@ def apply(state: State, event: Event, now: float) -> Step:
             return _sampled(state, event, now)
         case Reordered():
             return _reordered(state, event, now)
+        case Quarantined() | Returned() | Drained() | Resumed():
+            return _ordered(state, event, now)
         case _:
             return _moved(state, event, now)
 
@@ -145,7 +175,7 @@ def queued(state: State) -> list[Rank]:
     return sorted(chain.from_iterable(state.queue.values()))
 
 
-# --- the three kinds of events --------------------------------------------------------
+# --- the four kinds of events ---------------------------------------------------------
 
 
 def _submitted(state: State, event: Submitted, now: float) -> Step:
@@ -166,11 +196,23 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         raise NotLive(event.job_id, event)
     if isinstance(event, Claimed) and event.claim is not None and state.claimant not in {None, job.id}:
         raise IllegalTransition(job, event)
+    if isinstance(event, Exited) and event.exit.reason == "cuda_oom" and job.phase.active:
+        busy = {one: state.jobs[one] for one in state.busy}
+        event = replace(event, remedy=remedy(job, event.exit, busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
     change = Change(moved, _KINDS[type(event)], now, _detail(event))
-    return Step(_with_jobs(state, (moved,)), (change,), tuple(instructions))
+    after = _with_jobs(state, (moved,))
+    if not isinstance(event, Exited):
+        return Step(after, (change,), tuple(instructions))
+    operations, deaths = after_attempt(state.operations, moved, now)
+    return Step(_with_operations(after, operations), (change, *deaths), tuple(instructions))
+
+
+def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
+    operations, changes = ordered(state.operations, event, state.seen, now)
+    return Step(_with_operations(state, operations), changes)
 
 
 def _reordered(state: State, event: Reordered, now: float) -> Step:
@@ -193,15 +235,26 @@ def _reordered(state: State, event: Reordered, now: float) -> Step:
 
 def _sampled(state: State, event: Sampled, now: float) -> Step:
     """Cards as measured now; jobs learn their use, and ended attempts' freed memory is let go."""
-    seen = replace(state, gpus=_by_uuid(event.gpus))
+    operations, judged = judge(state.operations, event.gpus, now)
+    seen = _with_cards(replace(state, operations=operations), event.gpus)
     measured, notable = _measurements(seen)
     step = _written(_with_jobs(seen, measured), notable, now)
     freed = _written(step.state, _releases(step.state, now), now)
-    result = Step(freed.state, (*step.changes, *freed.changes))
-    for loss in _losses(freed.state):
+    watched = replace(freed.state, watch=_watched(freed.state))
+    result = Step(watched, (*judged, *step.changes, *freed.changes))
+    for loss in _losses(watched):
         moved = _moved(result.state, loss, now)
         result = Step(moved.state, (*result.changes, *moved.changes), (*result.instructions, *moved.instructions))
     return result
+
+
+def _watched(state: State) -> Mapping[Key, Quiet]:
+    holders: dict[GpuUuid, list[Job]] = defaultdict(list)
+    for job in _busy_jobs(state):
+        for grant in job.grants:
+            if job.phase is Phase.RUNNING and grant.attempt == job.attempt:
+                holders[grant.gpu].append(job)
+    return observe(state.watch, state.gpus.values(), holders, state.settings)
 
 
 def _losses(state: State) -> list[GpuLost]:
@@ -224,12 +277,24 @@ def _measurements(state: State) -> tuple[list[Job], list[_Found]]:
     changed: list[Job] = []
     notable: list[_Found] = []
     for job in _busy_jobs(state):
-        measured = measure(job, state.gpus)
+        measured = watch(measure(job, state.gpus), state.gpus, state.settings)
+        found: list[tuple[str, dict[str, object]]] = []
+        if (told := newly_told(measured, state.settings)) is not None:
+            found.append(("overuse", _overuse_detail(told, state.settings)))
+            measured = reserved(told, state.gpus, state.settings) if state.settings.overuse == "reserve" else told
+        if _bucket(measured.peak_vram_mib) > _bucket(job.peak_vram_mib):
+            found.append(("measured", {"peak_vram_mib": measured.peak_vram_mib}))
         if measured != job:
             changed.append(measured)
-        if _bucket(measured.peak_vram_mib) > _bucket(job.peak_vram_mib):
-            notable.append((measured, "measured", {"peak_vram_mib": measured.peak_vram_mib}))
+        notable += [(measured, kind, detail) for kind, detail in found]
     return changed, notable
+
+
+def _overuse_detail(job: Job, settings: Settings) -> dict[str, object]:
+    over = job.overuse
+    assert over is not None
+    figures = {"gpu": over.gpu, "used_mib": over.used, "promised_mib": over.promised}
+    return {"attempt": job.attempt, **figures, "policy": settings.overuse}
 
 
 def _bucket(peak: int | None) -> int:
@@ -240,7 +305,7 @@ def _bucket(peak: int | None) -> int:
 def _releases(state: State, now: float) -> list[_Found]:
     found: list[_Found] = []
     for job in _busy_jobs(state):
-        gone = [grant for grant in job.grants if released(grant, state.gpus.get(grant.gpu), state.settings, now)]
+        gone = [grant for grant in job.grants if released(job, grant, state.gpus.get(grant.gpu), state.settings, now)]
         if gone:
             kept = tuple(grant for grant in job.grants if grant not in gone)
             found.append((replace(job, grants=kept), "released", {"gpus": [grant.gpu for grant in gone]}))
@@ -256,6 +321,17 @@ def _busy_jobs(state: State) -> list[Job]:
     return [state.jobs[job_id] for job_id in sorted(state.busy)]
 
 
+def _with_cards(state: State, gpus: Iterable[Gpu]) -> State:
+    seen = _by_uuid(gpus)
+    return replace(state, seen=seen, gpus=shown(state.operations, seen))
+
+
+def _with_operations(state: State, operations: Operations) -> State:
+    if operations is state.operations:
+        return state
+    return replace(state, operations=operations, gpus=shown(operations, state.seen))
+
+
 def _by_uuid(gpus: Iterable[Gpu]) -> dict[GpuUuid, Gpu]:
     return {gpu.uuid: gpu for gpu in sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))}
 
@@ -266,16 +342,18 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"gpus": [grant.gpu for grant in grants]}
         case Claimed(_, claim):
             return {"gpus": None if claim is None else list(claim.gpus)}
-        case Exited(_, attempt, record):
+        case Exited(_, attempt, record, _):
             told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
             if record.survivors:
                 told["survivors"] = list(record.survivors)
+            if record.stragglers:
+                told["stragglers_killed"] = record.stragglers
             return {"attempt": attempt, **told}
         case LaunchFailed(_, attempt, reason, _):
             return {"attempt": attempt, "reason": reason}
         case CancelRequested(_, by, _) | Amended(_, by, _):
             return {"by": by}
-        case GpuLost(_, attempt, what):
+        case GpuLost(_, attempt, what) | Overrun(_, attempt, what):
             return {"attempt": attempt, "what": what}
         case _:
             return {"attempt": event.attempt}

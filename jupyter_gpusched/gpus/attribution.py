@@ -35,6 +35,8 @@ class Process(NamedTuple):
     user: str | None = None
     since: float | None = None
     here: bool = True
+    kernel: bool = False
+    notebook: str | None = None
 
 
 class Trace(NamedTuple):
@@ -59,11 +61,18 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who uses a card now. A job of ours whose use cannot be told is not in ``by_job``."""
+    """Who uses a card now. A job of ours whose use cannot be told is not in ``by_job``.
+
+    by_job      by the latest attempt of each job on this card.
+    by_earlier  by attempts of those jobs that ended before it and may not have let go of everything.
+    nobodys  MiB in use that neither an attempt of ours nor a process that exists has; None = cannot be told.
+    """
 
     by_job: dict[JobId, Mib]
+    by_earlier: dict[JobId, Mib]
     foreign: tuple[Foreign, ...]
     past: Past
+    nobodys: Mib | None = None
 
 
 def attribute(
@@ -87,12 +96,36 @@ def attribute(
     blind = processes is None or (not matched and (own_namespace or any(not process.here for process in listed)))
     unlisted = _unlisted(processes, used)
     uses = {key: _use(mine, blind=blind) for key, mine in living.items()}
-    uses |= _lingering(listed, unlisted, [_key(active) for active in grants if not active.alive], past)
+    ended = _lingering(listed, unlisted, [_key(active) for active in grants if not active.alive], past)
+    uses |= ended
+    latest = dict(sorted(uses.keys()))  # of two attempts of a job the later one stays
     return Shares(
-        by_job=_by_job(uses),
+        by_job=_by_job({key: use for key, use in uses.items() if latest[key[0]] == key[1]}),
+        by_earlier=_by_job({key: use for key, use in uses.items() if latest[key[0]] != key[1]}),
         foreign=_foreign(listed, grants, past),
         past=Past(_traces(living, grants, past), _lowest(past, unlisted, grants), matched),
+        nobodys=None
+        if blind or unlisted is None
+        else _nobodys(listed, unlisted, ended, past, dead_pids=not own_namespace),
     )
+
+
+def _nobodys(
+    listed: Sequence[Process], unlisted: int, ended: Mapping[Key, int | None], past: Past, *, dead_pids: bool
+) -> Mib:
+    """What no process has, and what the driver lists for processes that are gone; less what ended attempts left.
+
+    dead_pids  a listed pid that is not here is of a process that has ended, since we see those of the whole machine.
+    """
+    gone = sum(process.mib or 0 for process in listed if not process.here) if dead_pids else 0
+    of_ended = 0
+    for key, mib in ended.items():
+        still = _of(listed, trace.pids) if (trace := past.traces.get(key)) is not None else []
+        if not still:
+            of_ended += mib or 0
+        elif dead_pids:
+            of_ended += sum(process.mib or 0 for process in still if not process.here)
+    return Mib(max(0, unlisted + gone - of_ended))
 
 
 def _key(active: ActiveGrant) -> Key:
@@ -145,7 +178,14 @@ def _foreign(listed: Iterable[Process], grants: Sequence[ActiveGrant], past: Pas
         trace = past.traces.get(_key(active))
         ours |= active.pids if active.alive else (trace.pids if trace else frozenset())
     return tuple(
-        Foreign(process.pid, None if process.mib is None else Mib(process.mib), process.user, process.since)
+        Foreign(
+            process.pid,
+            None if process.mib is None else Mib(process.mib),
+            process.user,
+            process.since,
+            process.kernel,
+            process.notebook,
+        )
         for process in listed
         if process.pid not in ours
     )

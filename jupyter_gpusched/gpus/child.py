@@ -85,6 +85,10 @@ class Sampler:
         self._process.kill()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def gone(self) -> bool:
         return self._process.poll() is not None
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .causes import NO_BINDINGS, Trouble
+from .faults import EVERY_S as FAULTS_EVERY_S
+from .faults import fault
 from .owners import Owners
 
 MIB = 2**20
@@ -40,12 +42,16 @@ class DriverError(Exception):
 
 
 class Memory(NamedTuple):
-    """MiB of a device, rounded down; ``used`` without what the driver reserves, where it tells them apart."""
+    """MiB of a device, rounded down; ``used`` without what the driver reserves, where it tells them apart.
+
+    plain  whether ``used`` is what processes have on the card, so that what none of them has belongs to nobody.
+    """
 
     total: int
     reserved: int
     used: int
     free: int
+    plain: bool = False
 
 
 @cache
@@ -95,6 +101,8 @@ class Device:
         self._owners = owners
         self._unsupported: dict[str, float] = {}
         self._list_version = "_v3"
+        self._fault: str | None = None
+        self._fault_due = 0.0
         self.index = index
         self.parent = parent
         self.uuid = _text(self._must("nvmlDeviceGetUUID"))
@@ -151,6 +159,18 @@ class Device:
             "mode": _MODES.get(self.ask("nvmlDeviceGetComputeMode")),
         }
 
+    def fault(self) -> str | None:
+        """What the card reports about itself that needs a person."""
+        if time.monotonic() >= self._fault_due:
+            self._fault = fault(self.ask)
+            self._fault_due = time.monotonic() + FAULTS_EVERY_S
+        return self._fault
+
+    def minor(self) -> int | None:
+        """N of /dev/nvidiaN."""
+        number = self.ask("nvmlDeviceGetMinorNumber")
+        return None if number is None else int(number)
+
     def _temperature(self) -> int | None:
         """The new call first: drivers deprecate the old one."""
         newer = self.ask("nvmlDeviceGetTemperatureV", 0)
@@ -184,7 +204,7 @@ class Device:
         if version is None:
             raise DriverError(Trouble("FUNCTION_NOT_FOUND", "these bindings are older than memory version 2"))
         info = self._must("nvmlDeviceGetMemoryInfo", version=version)
-        return Memory(info.total // MIB, info.reserved // MIB, info.used // MIB, info.free // MIB)
+        return Memory(info.total // MIB, info.reserved // MIB, info.used // MIB, info.free // MIB, plain=True)
 
     def _unified_memory(self) -> Memory | None:
         """The host's memory, for a chip that is known to share it; a broken card must not be given it."""
@@ -255,8 +275,10 @@ class Card:
             handle = call("nvmlDeviceGetHandleByIndex", self._index)
             self._device = Device(handle, self._owners, index=self._index)
         divided = self._device.mig_enabled()
-        own = self._device.reading(with_processes=not divided) | {"divided": divided}
-        return [own, *self._instance_readings(self._device)] if divided else [own]
+        card = {"fault": self._device.fault(), "minor": self._device.minor()}
+        own = self._device.reading(with_processes=not divided) | card | {"divided": divided}
+        instances = self._instance_readings(self._device) if divided else []
+        return [own, *(reading | card for reading in instances)]
 
     def _instance_readings(self, parent: Device) -> list[dict[str, Any]]:
         """Instances come and go while the card stays; one that goes while it is read is left out."""

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpusched.core.model import Gpu
+from jupyter_gpusched.core.model import Gpu, Opener
+from jupyter_gpusched.core.operations import LITTLE_MIB
 from jupyter_gpusched.core.quantities import Mib
 from jupyter_gpusched.ports import ActiveGrant
 
 from .attribution import Past, Process, attribute
 from .causes import ABSENT, NO_CARD, SILENT, Trouble, card_cause, driver_cause
 from .child import Sampler
-from .health import WATCH_S, Health, judge
+from .health import Health, judge
 from .identities import Identity, recall, remember
+from .openers import openers
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ class Timing:
     broken  how long all cards may fail together before the process is replaced.
     renew   how often the process is replaced while single cards are lost or stuck.
     longest the largest pause between two tries; ``absent`` where there is no driver or no card at all.
-    watch   see ``health.WATCH_S``.
+    openers how long it is known who has a device open, since looking takes a while.
     """
 
     start: float = 5.0
@@ -59,7 +62,7 @@ class Timing:
     first_pause: float = 1.0
     longest: float = 30.0
     absent: float = 60.0
-    watch: float = WATCH_S
+    openers: float = 10.0
     say_again: float = 3600.0
 
 
@@ -72,18 +75,23 @@ class _Device:
     at: float = 0.0
     health: Health = field(default_factory=Health)
     past: Past = field(default_factory=Past)
+    opened_by: tuple[Opener, ...] = ()
+    looked_at: float = float("-inf")
 
 
 class NvmlGpus:
     """Implements ``ports.GpuProvider``. Called inside one event loop, one sample at a time.
 
-    remembered  file in which the cards' names outlive the host.
+    remembered    file in which the cards' names outlive the host.
+    device_files  what the cards' device files are called, without their numbers.
     """
 
     simulated = False
     description = "nvml"
 
-    def __init__(self, *, remembered: Path | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self, *, remembered: Path | None = None, timing: Timing | None = None, device_files: str = "/dev/nvidia"
+    ) -> None:
         self._timing = timing or Timing()
         self._remembered = remembered
         self._lost_names = recall(remembered)
@@ -99,6 +107,8 @@ class NvmlGpus:
         self._renew_at: float | None = None
         self._failing_since: float | None = None
         self._said: dict[str, float] = {}
+        self._device_files = device_files
+        self._looking: asyncio.Task[None] | None = None
         self._own_namespace = _namespace() != INIT_NAMESPACE
 
     @property
@@ -120,6 +130,8 @@ class NvmlGpus:
         return tuple(self._gpu(device, grants) for device in self._devices.values())
 
     async def close(self) -> None:
+        if self._looking is not None:
+            await asyncio.wait([self._looking], timeout=1.0)
         self._drop()
         for sampler in self._killed:
             await sampler.ended(1.0)
@@ -268,7 +280,7 @@ class NvmlGpus:
             self._devices[identity.uuid] = device
             self._remember()
         device.reading, device.at = reading, at
-        self._set_health(device, judge(device.health, trouble, now, watch_s=self._timing.watch))
+        self._set_health(device, judge(device.health, trouble, now))
         if reading["dropped"]:
             self._say(
                 f"{identity.uuid} processes",
@@ -303,7 +315,7 @@ class NvmlGpus:
 
     def _mark(self, devices: Iterable[_Device], trouble: Trouble, now: float) -> None:
         for device in devices:
-            self._set_health(device, judge(device.health, trouble, now, watch_s=self._timing.watch))
+            self._set_health(device, judge(device.health, trouble, now))
 
     def _set_health(self, device: _Device, health: Health) -> None:
         if health.cause is not None and health.cause != device.health.cause:
@@ -328,6 +340,13 @@ class NvmlGpus:
             own_namespace=self._own_namespace,
         )
         device.past = shares.past
+        nobodys = shares.nobodys if reading.get("plain") else None
+        minor = reading.get("minor")
+        device_file = None if minor is None else f"{self._device_files}{minor}"
+        opened_by: tuple[Opener, ...] = ()
+        if device_file is not None and (nobodys or 0) > LITTLE_MIB:
+            self._look_for_openers(device, device_file, grants)
+            opened_by = device.opened_by
         return Gpu(
             uuid=identity.uuid,
             index=identity.index,
@@ -346,8 +365,28 @@ class NvmlGpus:
             health_cause=health.cause,
             health_since=health.since,
             used_by_job=shares.by_job,
+            used_by_earlier=shares.by_earlier,
             foreign=shares.foreign,
+            fault=reading.get("fault"),
+            unattributed=None if nobodys is None else Mib(nobodys),
+            device_file=device_file,
+            opened_by=opened_by,
         )
+
+    def _look_for_openers(self, device: _Device, device_file: str, grants: Sequence[ActiveGrant]) -> None:
+        """Beside the sample, since a machine may have very many open files; found by the next sample, or later."""
+        busy = self._looking is not None and not self._looking.done()
+        if busy or time.monotonic() - device.looked_at < self._timing.openers:
+            return
+        known = {process["pid"] for process in device.reading["processes"] or ()} | {os.getpid()}
+        known |= {pid for active in grants for pid in active.pids}
+        known |= {sampler.pid for sampler in (*self._killed, self._sampler) if sampler is not None}
+
+        async def look() -> None:
+            device.looked_at = time.monotonic()
+            device.opened_by = await asyncio.to_thread(openers, device_file, without=known)
+
+        self._looking = asyncio.create_task(look())
 
 
 def _identity(reading: dict[str, Any]) -> Identity:

@@ -1,7 +1,7 @@
-"""Whose a process is: user and start, as far as /proc tells.
+"""Whose a process is: user, start and notebook, as far as /proc tells.
 
 Asked for pids that the driver lists; a pid of another namespace is simply not here. Never
-reads what a process runs, and never signals one.
+signals one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_NOBODY_HERE: dict[str, Any] = {"user": None, "since": None, "here": False}
+from .kernels import Kernel, kernel_of
+
+_NOBODY_HERE: dict[str, Any] = {"user": None, "since": None, "here": False, **Kernel()._asdict()}
 
 
 class Owners:
@@ -29,7 +31,8 @@ class Owners:
         key = pid, started
         self._asked.add(key)
         if key not in self._known:
-            self._known[key] = {"user": _user(pid), "since": _epoch(started), "here": True}
+            told = kernel_of(pid)._asdict()
+            self._known[key] = {"user": user_of(pid), "since": _epoch(started), "here": True, **told}
         return self._known[key]
 
     def forget_the_gone(self) -> None:
@@ -45,7 +48,7 @@ def _start_ticks(pid: int) -> int | None:
         return None
 
 
-def _user(pid: int) -> str | None:
+def user_of(pid: int) -> str | None:
     try:
         return _name_of(Path(f"/proc/{pid}").stat().st_uid)
     except OSError:

@@ -60,6 +60,9 @@ class Serve(JupyterApp):
             hint = getattr(error, "hint", None)
             sys.stderr.write(f"jupyter gpusched: {error}\n" + (f"  {hint}\n" if hint else ""))
             raise SystemExit(2) from None
+        except OSError as error:  # a full or failing disk, while folders and records are made
+            sys.stderr.write(f"jupyter gpusched: {state} cannot be used: {error}\n  Check its disk, then try again.\n")
+            raise SystemExit(2) from None
 
     async def _until(self, desk: Desk) -> None:
         """Until a signal, or for an auto-started one until nobody needs it."""

@@ -32,6 +32,7 @@ from jupyter_gpusched.places import read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched
 from jupyter_gpusched.wire import PREFIX
 
+from .activity import ActivityReport
 from .host_thread import HostThread
 from .owner import refuse_others
 from .socket import Feed, StreamHandler
@@ -157,7 +158,7 @@ class RelayHandler(APIHandler):
         if line.startswith("HTTP/"):
             self.set_status(int(line.split()[1]))
         name, found, value = line.partition(":")
-        if found and name.lower() in ("content-type", "x-gpusched-log-size", "allow"):
+        if found and name.lower() in ("content-type", "x-gpusched-log-size", "x-gpusched-log-next", "allow"):
             self.set_header(name, value.strip())
 
     def _chunk(self, data: bytes) -> None:
@@ -209,6 +210,12 @@ class GpuSchedExtension(ExtensionApp):
         resolver = _HostResolver(state=self._state)
         client = SimpleAsyncHTTPClient(force_instance=True, resolver=resolver, max_clients=1000)
         self._feed = Feed(self._state)
+        self._activity: ActivityReport | None = None
+        if self._config.report_activity:
+            assert self.serverapp is not None
+            times = self.serverapp.web_app.settings["last_activity_times"]
+            self._activity = ActivityReport(self._state, times, interval_s=self._config.activity_interval_s)
+            self._activity.start()
         self.handlers.append((rf"{PREFIX}/stream", StreamHandler, {"feed": self._feed}))
         self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client, "state": self._state}))
 
@@ -225,6 +232,8 @@ class GpuSchedExtension(ExtensionApp):
     async def stop_extension(self) -> None:
         """Stop hosting; unfinished jobs are left in the care of the daemon."""
         self._feed.stop()
+        if self._activity is not None:
+            self._activity.stop()
         await anyio.to_thread.run_sync(self._host.stop)
         if self._host.left_jobs and os.environ.get("GPUSCHED_AUTOSTART") != "0":
             simulate = self._config.simulation()

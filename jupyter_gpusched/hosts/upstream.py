@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jupyter_gpusched.places import read_host_record
 from jupyter_gpusched.transport import ConnectionLost, ForeignSocket, check_owner
-from jupyter_gpusched.wire import PREFIX
+from jupyter_gpusched.wire import LOOKS_ON, PREFIX
 
 LONGEST_LINE = 2**28
 """Bytes of one line: a snapshot of the longest queue is tens of MB."""
@@ -26,15 +26,19 @@ class HostLost(Exception):
 
 
 @asynccontextmanager
-async def answer(state: Path, target: str, *, limit: int = LONGEST_LINE) -> AsyncIterator[asyncio.StreamReader]:
+async def answer(
+    state: Path, target: str, *, limit: int = LONGEST_LINE, looks_on: bool = False
+) -> AsyncIterator[asyncio.StreamReader]:
     """The body of the host's answer to ``GET target``, as it comes. Raises ``HostLost``.
 
-    limit  bytes that are taken from the host before they are read here.
+    limit     bytes that are taken from the host before they are read here.
+    looks_on  the request does not count as use of the host, which may end when it is idle.
     """
+    more = f"{LOOKS_ON}: 1\r\n" if looks_on else ""
     writer = None
     try:
         reader, writer = await asyncio.open_unix_connection(_socket_of_host(state), limit=limit)
-        writer.write(f"GET {PREFIX}/{target} HTTP/1.0\r\nHost: gpusched\r\n\r\n".encode())
+        writer.write(f"GET {PREFIX}/{target} HTTP/1.0\r\nHost: gpusched\r\n{more}\r\n".encode())
         await asyncio.wait_for(_expect_ok(reader), _ANSWER_S)
         yield reader
     except (OSError, EOFError, ConnectionLost, ForeignSocket, asyncio.TimeoutError) as error:

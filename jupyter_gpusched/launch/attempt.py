@@ -9,33 +9,42 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from jupyter_gpusched.runner.records import durable_replace, leave_stop_file, make_folder, read_stop_file, take_claim
+from jupyter_gpusched.runner.records import (
+    durable_replace,
+    leave_stop_file,
+    make_folder,
+    read_stop_file,
+    take_claim,
+    to_json,
+    write_file,
+)
 from jupyter_gpusched.runner.tree import boot_id
 
+from .door import attempt_folder
+from .door import opened as _opened
+from .door import opened_in as _opened_in
+from .logs import TAIL_BYTES, log_size, read_chunk, read_log
 from .values import integer, seconds, text
 
 Record = dict[str, Any]
 Output = dict[str, Any]
 
+CURVE, TIMELINE = "memory.json", "timeline.json"
+
 LARGEST_RECORD = 1 << 20
 PAGE_BYTES = 256 * 1024
 """At most so much of a log goes into one answer as output."""
 
+OUTPUTS_PAGE_BYTES = 8 * 2**20
+"""So much of a journal of outputs goes into one answer, and the line that goes beyond it."""
+
 COUNTED_AT_ONCE = 16 * 2**20
 """Bytes of a journal of outputs that are looked through for its new lines."""
-
-TAIL_BYTES = 64 * 1024
-"""What is shown of log text that the runner did not journal."""
-
-
-def attempt_folder(folder: Path, attempt: int) -> Path:
-    return folder / f"attempt-{attempt}"
 
 
 # The claim and the records
@@ -55,8 +64,12 @@ def read_claim(folder: Path, attempt: int) -> Record | None:
     A claim that is there but names no process has ``pid`` None: nobody can say who has it.
     """
     raw = _record(folder, attempt, "claim")
+    if raw is None and _is_there(folder, attempt, "claim"):
+        raw = _record(folder, attempt, "claim")  # taken between the two looks: whole from its first moment
+        if raw is None:
+            return _nobody()
     if raw is None:
-        return _nobody() if _is_there(folder, attempt, "claim") else None
+        return None
     if raw.get("void") is True:
         return raw | {"pid": None}
     who = _process(raw)
@@ -79,14 +92,14 @@ def read_exit(folder: Path, attempt: int) -> Record | None:
 def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
     """Say why the attempt is being ended, for the supervisor and the job.
 
-    The first reason stands; asked again for the same, a shorter grace takes the place of the longer.
+    The first reason stands, whoever gave it; a shorter grace takes the place of a longer one.
     """
     place, content = str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n"
     leave_stop_file(place, content)
     with suppress(ValueError):
         first_reason, first_grace_s = read_stop_file(place, grace_s)
-        if first_reason == reason and first_grace_s > grace_s:
-            durable_replace(place, "stop", content.encode())
+        if first_grace_s > grace_s:
+            durable_replace(place, "stop", f"{first_reason}\ngrace {grace_s}\n".encode())
 
 
 def _record(folder: Path, attempt: int, name: str) -> Record | None:
@@ -130,28 +143,6 @@ def _identity(raw: Record) -> Record:
 # Log and outputs
 
 
-def log_size(folder: Path, attempt: int) -> int:
-    """Bytes in the log; 0 when there is none yet."""
-    try:
-        with _opened(folder, attempt, "log") as descriptor:
-            return os.fstat(descriptor).st_size
-    except OSError:
-        return 0
-
-
-def read_log(folder: Path, attempt: int, offset: int, limit: int) -> bytes:
-    """At most ``limit`` bytes of the log from ``offset`` on; empty at its end or when there is none."""
-    try:
-        with _opened(folder, attempt, "log") as descriptor:
-            return os.pread(descriptor, limit, offset)
-    except OSError:
-        return b""
-
-
-def log_tail(folder: Path, attempt: int, limit: int = TAIL_BYTES) -> bytes:
-    return read_log(folder, attempt, max(0, log_size(folder, attempt) - limit), limit)
-
-
 def cells_done(folder: Path, attempt: int) -> tuple[int, int] | None:
     """The code cells of a notebook job that have run, and all there are; None for other jobs."""
     try:
@@ -181,14 +172,35 @@ def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[lis
     """Outputs from cursor ``after`` on, and the cursor to go on with; 0 is the beginning.
 
     A cell's outputs are the lines of its journal, and the cursor counts them. All other jobs have
-    their log as one stream, and the cursor is a place in it. ``final`` adds what a cell printed
-    last without its journal having it, as after SIGKILL.
+    their log as one stream, and the cursor is a place in it. At most a page of them is returned;
+    what is asked for again with the same cursor and brings nothing is the end. ``final`` adds what
+    a cell printed last without its journal having it, as after SIGKILL.
     """
     try:
         with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            return _journaled(folder, attempt, journal.read().split(b"\n"), after, final=final)
+            return _journaled(folder, attempt, journal, after, final=final)
     except OSError:
         return _as_stream(folder, attempt, after, final=final)
+
+
+def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, final: bool) -> tuple[list[Output], int]:
+    items: list[Output] = []
+    whole = covered = taken = 0
+    for line in journal:
+        if not line.endswith(b"\n"):  # torn by the end of its writer
+            break
+        whole += 1
+        if final and b'"log_end"' in line:
+            covered = _log_end(line, covered)
+        if whole > after:
+            taken += len(line)
+            items += [] if (output := _output(line)) is None else [_served(output)]
+            if taken > OUTPUTS_PAGE_BYTES:
+                return items, whole
+    if not final or after > whole:
+        return items, max(after, whole)
+    items += _gap(folder, attempt, covered)
+    return items, whole + 1
 
 
 def cursor_near_end(folder: Path, attempt: int, after: int, newest: int) -> int:
@@ -212,15 +224,6 @@ def _line_start(folder: Path, attempt: int, offset: int) -> int:
         return 0
     _, found, rest = (near := read_log(folder, attempt, offset, PAGE_BYTES)).partition(b"\n")
     return offset + len(near) - len(rest) if found else offset
-
-
-def _journaled(folder: Path, attempt: int, lines: list[bytes], after: int, *, final: bool) -> tuple[list[Output], int]:
-    whole = lines[:-1]  # what follows the last line break is empty, or a line torn by the end of its writer
-    items = [_served(output) for line in whole[after:] if (output := _output(line)) is not None]
-    if not final or after > len(whole):
-        return items, max(after, len(whole))
-    items += _gap(folder, attempt, _covered(whole))
-    return items, len(whole) + 1
 
 
 def _output(line: bytes) -> Output | None:
@@ -249,12 +252,10 @@ def _served(output: Output) -> Output:
     return {name: value for name, value in output.items() if name != "log_end"}
 
 
-def _covered(lines: list[bytes]) -> int:
-    """How far into the log the journal reaches."""
-    for line in reversed(lines):
-        if b'"log_end"' in line and (output := _output(line)) is not None and isinstance(output.get("log_end"), int):
-            return int(output["log_end"])
-    return 0
+def _log_end(line: bytes, earlier: int) -> int:
+    """How far into the log the journal reaches, as of this line."""
+    output = _output(line) or {}
+    return int(output["log_end"]) if isinstance(output.get("log_end"), int) else earlier
 
 
 def _gap(folder: Path, attempt: int, covered: int) -> list[Output]:
@@ -269,11 +270,11 @@ def _gap(folder: Path, attempt: int, covered: int) -> list[Output]:
 
 
 def _as_stream(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[list[Output], int]:
-    raw = read_log(folder, attempt, after, PAGE_BYTES)
-    at_end = final and after + len(raw) >= log_size(folder, attempt)
-    if not at_end:
-        raw = raw[: _whole_characters(raw)]
-    return ([_stream(raw.decode(errors="replace"))] if raw else []), after + len(raw)
+    raw, following = read_chunk(folder, attempt, after, PAGE_BYTES)
+    if not (final and following >= log_size(folder, attempt)):
+        whole = _whole_characters(raw)
+        raw, following = raw[:whole], following - (len(raw) - whole)
+    return ([_stream(raw.decode(errors="replace"))] if raw else []), following
 
 
 def _whole_characters(raw: bytes) -> int:
@@ -288,6 +289,47 @@ def _whole_characters(raw: bytes) -> int:
 
 def _stream(text: str) -> Output:
     return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+# What the host leaves with a job of its use of memory
+
+
+def keep_memory_curve(folder: Path, points: Sequence[tuple[float, int]]) -> None:
+    """Put a job's use over its life into its folder. Raises ``OSError``, also where the folder is gone."""
+    _replace(folder, CURVE, to_json([list(point) for point in points]))
+
+
+def memory_curve(folder: Path) -> list[tuple[float, int]]:
+    """What was kept, without what makes no sense: the folder is the user's. Empty where nothing was kept."""
+    rows = _listed(folder, CURVE)
+    points = [{"at": row[0], "used": row[1]} for row in rows if isinstance(row, list) and len(row) == 2]
+    known = ((seconds(point, "at"), integer(point, "used", least=0)) for point in points)
+    return [(at, used) for at, used in known if at is not None and used is not None]
+
+
+def keep_timeline(folder: Path, attempt: int, rows: Sequence[Record]) -> None:
+    """Leave with an attempt who held what before it ran out of memory. Raises ``OSError``."""
+    _replace(attempt_folder(folder, attempt), TIMELINE, to_json(list(rows)))
+
+
+def timeline(folder: Path, attempt: int) -> list[Record]:
+    """What was left with the attempt; empty where nothing was."""
+    return [row for row in _listed(attempt_folder(folder, attempt), TIMELINE) if isinstance(row, dict)]
+
+
+def _replace(place: Path, name: str, text: str) -> None:
+    """Whole or not at all; a loss of power may take it, which is worth no wait for the disk."""
+    write_file(f"{place}/.{name}", text.encode())
+    (place / f".{name}").rename(place / name)
+
+
+def _listed(place: Path, name: str) -> list[Any]:
+    try:
+        with _opened_in(place, name) as descriptor:
+            found = json.loads(os.read(descriptor, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
 
 
 # The door
@@ -306,26 +348,3 @@ def read_result(folder: Path, name: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
-
-
-def _opened(folder: Path, attempt: int, name: str) -> AbstractContextManager[int]:
-    return _opened_in(attempt_folder(folder, attempt), name)
-
-
-@contextmanager
-def _opened_in(place_path: Path, name: str) -> Iterator[int]:
-    """A regular file of the owner of its folder; no link is followed."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    place = os.open(place_path, flags | os.O_DIRECTORY)
-    try:
-        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
-        owner = os.fstat(place).st_uid
-    finally:
-        os.close(place)
-    try:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
-            raise PermissionError(f"{place_path / name} is not a regular file of its owner")
-        yield descriptor
-    finally:
-        os.close(descriptor)

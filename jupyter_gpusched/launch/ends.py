@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpusched.core.diagnose import diagnose
+from jupyter_gpusched.core.diagnose import diagnose, host_oom, shortage
 from jupyter_gpusched.core.model import ExitRecord, Kind
 from jupyter_gpusched.core.quantities import Mib, show_mib
 
@@ -27,9 +27,14 @@ def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> 
     if reason is None or message is None:
         printed = tail.decode(errors="replace")
         reason, message = diagnose(code=code, signal=signal, stopped=stopped, tail=printed, kind=kind)
-    if reason == "signal_9" and peak is not None:
+    if reason == "signal_9" and (kills := raw.get("oom_kills")) and isinstance(kills, dict):
+        reason, message = host_oom(kills) or (reason, message)
+    if reason in ("signal_9", "host_oom") and peak is not None:
         message += f"; it had used at most {show_mib(peak)} of host memory"
     survivors = raw.get("survivors")
+    stragglers = integer(raw, "stragglers", least=0) or 0
+    if stragglers and stopped is None:
+        message += f"; {stragglers} process{'' if stragglers == 1 else 'es'} that it left behind had to be ended"
     return ExitRecord(
         code=code,
         signal=signal,
@@ -39,8 +44,9 @@ def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> 
         message=message,
         stopped=stopped,
         peak_rss_mib=None if peak is None else Mib(peak),
-        stragglers=integer(raw, "stragglers", least=0) or 0,
+        stragglers=stragglers,
         survivors=_names(survivors) if isinstance(survivors, list) else (),
+        shortage=shortage(tail.decode(errors="replace")) if reason == "cuda_oom" else None,
     )
 
 

@@ -16,18 +16,23 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jupyter_gpusched.core.messages import Event, Exited, LaunchFailed, MainEnded, Started, Vanished, Voided
 from jupyter_gpusched.core.model import Job, JobId, Phase
 from jupyter_gpusched.ports import Clock, LaunchOrder, Report
+from jupyter_gpusched.runner import cgroup
 
 from . import attempt as files
 from . import processes
+from .cgroups import cgroup_of
+from .door import attempt_folder
 from .ends import exit_record
-from .orders import supervisor_order
+from .logs import log_tail
+from .means import Means
+from .orders import PLAIN, supervisor_order
 from .spawn import last_words, spawn
 from .values import as_text
 
@@ -59,7 +64,10 @@ class _Watch:
     started: bool = False
     settled: bool = False
     supervisor: dict[str, Any] | None = None
+    order: LaunchOrder | None = None  # of what we started
+    means: Means = PLAIN
     child: int | None = None  # the supervisor's pid if we started it: then it is ours to reap
+    home: str | None = None  # its cgroup
     marker: str | None = None  # known of what we started; of all else the claim says it
     reaped: bool = False
     wake: int | None = None
@@ -75,8 +83,18 @@ class _Watch:
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop."""
 
-    def __init__(self, report: Report, *, clock: Clock = time.time, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        report: Report,
+        *,
+        clock: Clock = time.time,
+        environ: Mapping[str, str] = os.environ,
+        log_limit: int | None = None,
+        means: Means = PLAIN,
+    ) -> None:
         self._report = report
+        self._log_limit = log_limit
+        self._means = means
         self._clock = clock
         self._environ = environ
         self._watches: dict[tuple[JobId, int], _Watch] = {}
@@ -86,17 +104,32 @@ class LocalLauncher:
 
     def launch(self, order: LaunchOrder) -> None:
         watch = self._follow(order.job, order.attempt, order.folder)
+        watch.marker = secrets.token_hex(16)
+        watch.order = order
+        self._spawn(watch, order, watch.marker)
+
+    def _spawn(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
+        means = watch.means = self._means
         try:
-            watch.marker = secrets.token_hex(16)
-            content = supervisor_order(order, passed_on=self._environ, marker=watch.marker)
-            place = files.attempt_folder(order.folder, order.attempt)
-            watch.child, watch.wake = spawn(content, place, self._environ)
+            content = supervisor_order(
+                order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
+            )
+            place = attempt_folder(order.folder, order.attempt)
+            watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or ())
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
             return
         watch.supervisor = {"pid": watch.child, "start_time": None}
         self._loop.add_reader(watch.wake, self._heard, watch)
         self._on_end(watch, watch.child, None, self._supervisor_ended)
+
+    def _spawn_inside(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
+        """The way out of this server's service has closed since it was tried: start it inside, and all others too."""
+        log.warning("jobs end with this server from now on: %s", last_words(watch.said))
+        self._means = replace(self._means, scope=None)
+        self._hang_up(watch)
+        watch.said, watch.reaped = b"", False
+        self._spawn(watch, order, marker)
 
     def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
         if (job.id, attempt) in self._settled:
@@ -157,7 +190,8 @@ class LocalLauncher:
         watch = self._watches.get((job_id, attempt))
         if watch is None or watch.settled or watch.supervisor is None:
             return frozenset()
-        return processes.descendants(watch.supervisor["pid"])
+        inside = cgroup.members(watch.home) if watch.home is not None else {}
+        return processes.descendants(watch.supervisor["pid"]) | frozenset(inside)
 
     async def close(self) -> None:
         for watch in list(self._watches.values()):
@@ -199,6 +233,7 @@ class LocalLauncher:
             if watch.child is None:
                 watch.timers.append(self._loop.call_later(1.0, self._look_for_start, watch))
             return
+        watch.home = cgroup_of(started, watch.job.id, watch.attempt, watch.marker or started["marker"])
         if not watch.started:
             watch.started = True
             self._report(Started(watch.job.id, watch.attempt, started["at"]))
@@ -264,10 +299,12 @@ class LocalLauncher:
             reason, message = as_text(raw["reason"], most=100), as_text(raw.get("message") or "it could not be started")
             self._settle(watch, LaunchFailed(job_id, attempt, reason, message))
         elif raw is not None:
-            tail = files.log_tail(watch.folder, attempt)
+            tail = log_tail(watch.folder, attempt)
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif watch.started:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
+        elif claim is None and watch.order is not None and watch.marker is not None and watch.means.scope is not None:
+            self._spawn_inside(watch, watch.order, watch.marker)
         elif claim is None:
             self._unlaunched(watch, last_words(watch.said))
         elif claim.get("void"):
@@ -284,7 +321,9 @@ class LocalLauncher:
         started = files.read_started(watch.folder, watch.attempt) or {}
         claim = files.read_claim(watch.folder, watch.attempt) or {}
         main = started.get("main") if processes.of_this_boot(started) else None
-        left = processes.kill_left(watch.marker or claim.get("marker") or started.get("marker"), main)
+        marker = watch.marker or claim.get("marker") or started.get("marker")
+        home = watch.home or cgroup_of(claim, watch.job.id, watch.attempt, marker)
+        left = processes.kill_left(marker, main, home)
         if left and self._loop.time() < until:
             watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, until, message))
             return

@@ -17,14 +17,32 @@ from jupyter_gpusched.core.environment import attempt_environment
 from jupyter_gpusched.core.model import Kind, Work
 from jupyter_gpusched.ports import LaunchOrder
 
+from .cgroups import as_ordered
+from .means import Means
+
+PLAIN = Means()
+"""Nothing but descent and marker: what works everywhere."""
+
 _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
 RUNNER = str(_RUNNER / "cell.py")
+STARTUP = str(_RUNNER / "startup")
 _RUN_BY_US = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 
-def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker: str) -> bytes:
-    """The order as the supervisor reads it: bytes throughout, so that no locale can change a word."""
+def supervisor_order(
+    order: LaunchOrder,
+    *,
+    passed_on: Mapping[str, str],
+    marker: str,
+    log_limit: int | None = None,
+    means: Means = PLAIN,
+) -> bytes:
+    """The order as the supervisor reads it: bytes throughout, so that no locale can change a word.
+
+    log_limit  bytes of its log that stay on disk; None = all.
+    means      what this machine offers.
+    """
     work = order.work
     env = attempt_environment(
         order.job,
@@ -34,6 +52,7 @@ def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker
         passed_on=passed_on,
         marker=marker,
         python=work.python or (None if work.kind is Kind.COMMAND else sys.executable),
+        hook=STARTUP,
     )
     return marshal.dumps(
         {
@@ -45,6 +64,9 @@ def supervisor_order(order: LaunchOrder, *, passed_on: Mapping[str, str], marker
             "files": runner_files(work, order.attempt) if work.kind in _RUN_BY_US else {},
             "time_limit_s": order.job.time_limit_s,
             "grace_s": order.job.grace_s,
+            "log_limit": log_limit,
+            "cgroup": as_ordered(means.cgroups, order.job.id, order.attempt, marker),
+            "oom_counters": list(means.oom_counters),
         }
     )
 

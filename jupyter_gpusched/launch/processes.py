@@ -12,6 +12,7 @@ import signal
 from contextlib import suppress
 from typing import Any
 
+from jupyter_gpusched.runner import cgroup
 from jupyter_gpusched.runner.tree import bearers, boot_id, children, read_proc, send, send_all, start_time
 
 _SYS_PIDFD_OPEN = 434  # the same on every architecture
@@ -84,13 +85,20 @@ def descendants(pid: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def kill_left(marker: str | None, main: dict[str, Any] | None) -> list[int]:
-    """SIGKILL what is left of an attempt whose supervisor is gone; the pids that were still there."""
+def kill_left(marker: str | None, main: dict[str, Any] | None, home: str | None = None) -> list[int]:
+    """SIGKILL what is left of an attempt whose supervisor is gone; the pids that were still there.
+
+    home  its cgroup; taken away once it is empty.
+    """
     left = bearers(f"GPUSCHED_MARKER={marker}".encode()) if marker else {}
     if main is not None and is_living(main):
         pids = {int(main["pid"]), *descendants(int(main["pid"]))}
         left |= {pid: started for pid in pids if (started := start_time(pid)) is not None}
+    left |= cgroup.members(home) if home is not None else {}
     send_all(left, signal.SIGKILL)
+    if home is not None:
+        cgroup.kill(home)
+        cgroup.remove(home)
     return sorted(left)
 
 

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,17 +19,20 @@ from jupyter_gpusched.core.environment import submitted
 from .orders import SUPERVISOR
 
 
-def spawn(order: bytes, attempt_folder: Path, environ: Mapping[str, str]) -> tuple[int, int]:
+def spawn(
+    order: bytes, attempt_folder: Path, environ: Mapping[str, str], *, before: Sequence[str] = ()
+) -> tuple[int, int]:
     """Start a supervisor; return its pid, for the caller to reap, and our end of its pipe.
 
     environ  the host's own, of which the supervisor gets what may travel; above all not the marker
              of a job in which this host may be running itself.
+    before   a command that becomes the one after it, in another place.
     """
     ours, theirs = os.pipe()
     try:
         with _as_file(order) as content:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
+                [*before, sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
                 stdin=content,
                 stdout=theirs,
                 stderr=theirs,

@@ -20,7 +20,7 @@ from typing import Any
 MOST_TEXT = 8 << 20
 """Bytes of stream text that one attempt journals; the log goes on."""
 
-MOST_RICH = 256 << 20
+MOST_RICH = 64 << 20
 """Bytes of rich outputs that one attempt journals."""
 
 RECORD_BYTES = 64 << 10
@@ -48,6 +48,8 @@ class Journal:
         self._pending_bytes = 0
         self._text_left = MOST_TEXT
         self._rich_left = MOST_RICH
+        self._dropped = [0, 0]  # rich outputs that were left out, and their bytes
+        self._told_dropped = 0
         self._mark: dict[str, Any] = {}
         self.owner = True
         os.register_at_fork(
@@ -104,6 +106,8 @@ class Journal:
                 self._settle()
                 self._take_foreign(os.fstat(self._log).st_size, whole=whole)
                 self._flush()
+                if whole:
+                    self._tell_dropped()
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:
@@ -179,18 +183,38 @@ class Journal:
             self._record(_notice(f"more than {MOST_TEXT >> 20} MiB were printed; the rest is in the log"))
 
     def _record_rich(self, output: dict[str, Any]) -> None:
-        if self._rich_left <= 0:
+        line = self._line(output)
+        if self._rich_left >= len(line):
+            self._rich_left -= len(line)
+            _write_all(self._records, line)
             return
-        self._rich_left -= self._record(output)
-        if self._rich_left <= 0:
-            self._record(_notice(f"more than {MOST_RICH >> 20} MiB of rich outputs; further ones are left out"))
+        self._rich_left = 0
+        self._dropped[0] += 1
+        self._dropped[1] += len(line)
+        if not self._told_dropped:
+            self._tell_dropped()
 
-    def _record(self, output: dict[str, Any]) -> int:
+    def _tell_dropped(self) -> None:
+        """One output in place of all that were left out; its figures are brought up to date at the end."""
+        count, size = self._dropped
+        if count == self._told_dropped:
+            return
+        text = (
+            f"[gpusched: rich outputs beyond {MOST_RICH >> 20} MiB are left out: "
+            f"{count:,} of {size / 2**20:,.1f} MiB so far]"
+        )
+        kind = "update_display_data" if self._told_dropped else "display_data"
+        self._told_dropped = count
+        shown = {"data": {"text/plain": text}, "metadata": {}, "transient": {"display_id": "gpusched-left-out"}}
+        self._record({"output_type": kind, **shown})
+
+    def _record(self, output: dict[str, Any]) -> None:
+        _write_all(self._records, self._line(output))
+
+    def _line(self, output: dict[str, Any]) -> bytes:
         covered = self._covered if self._text_left > 0 or output["output_type"] == "stream" else None
         place = {} if covered is None else {"log_end": covered}
-        line = _utf8(json.dumps({**output, **self._mark, **place}, default=str, ensure_ascii=False)) + b"\n"
-        _write_all(self._records, line)
-        return len(line)
+        return _utf8(json.dumps({**output, **self._mark, **place}, default=str, ensure_ascii=False)) + b"\n"
 
     def _keep_flushing(self) -> None:
         pause = threading.Event()

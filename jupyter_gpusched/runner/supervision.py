@@ -13,6 +13,8 @@ import os
 import sys
 import time
 
+from . import cgroup
+from .logcap import GROWN, LogCap
 from .records import (
     durable_replace,
     leave_stop_file,
@@ -23,7 +25,7 @@ from .records import (
     to_json,
     write_file,
 )
-from .tree import adopt_orphans, boot_id, name_of, send_all, start_time, tree
+from .tree import adopt_orphans, boot_id, name_of, parent, read_file, send_all, start_time, tree
 
 STRAGGLERS_GRACE_S = 5.0
 """What an ended main process left behind gets at most to end by itself."""
@@ -33,7 +35,7 @@ UNKILLABLE_AFTER_S = 15.0
 
 LOOK_AGAIN_S = 0.25
 RESERVED_SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
-WATCHED = (signal.SIGCHLD, signal.SIGTERM)
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, GROWN)
 MUTED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 Order = dict[str, "object"]
@@ -59,26 +61,39 @@ def main() -> None:
     for path in (os.path.dirname(folder), folder):
         make_folder(path)
     me = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
-    identity = {"boot_id": boot_id(), "marker": order["marker"], "at": time.time()}
+    home = cgroup_of(order)
+    identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
     if take_claim(folder, {"by": "supervisor", **me, **identity}):
-        Attempt(folder, order, {"supervisor": me, **identity}).run()
+        Attempt(folder, order, {"supervisor": me, **identity}, home).run()
     os._exit(0)  # nothing of ours is left to finalise, and the host waits
+
+
+def cgroup_of(order: Order) -> str | None:
+    """Where the attempt's cgroup will be; None where the host has found that there can be none."""
+    wanted = order.get("cgroup")  # not told by the host of an earlier version
+    own = None if wanted is None else cgroup.own_cgroup(wanted["mount"], wanted["root"])  # type: ignore[index]
+    return None if own is None else f"{own}/{wanted['name']}"  # type: ignore[index]
 
 
 class Attempt:
     """One claimed attempt, from its launch to its exit record."""
 
-    def __init__(self, folder: str, order: Order, identity: dict[str, object]) -> None:
+    def __init__(self, folder: str, order: Order, identity: dict[str, object], home: str | None) -> None:
         self.folder = folder
         self.order = order
         self.identity = identity
+        self.home = home  # its cgroup, if any
         self.marker = b"GPUSCHED_MARKER=" + str(order["marker"]).encode()
         self.main = 0
         self.status: int | None = None  # of the main process, once it has ended
         self.started_at: float | None = None
         self.ended_at = 0.0
         self.limit_at: float | None = None  # monotonic
+        self.cap = LogCap(folder, 2, None, 0.0)  # until the job runs
         self.kill_at: float | None = None  # monotonic; set once the tree is being ended
+        self.told: set[int] = set()  # who got SIGTERM
+        self.told_at = 0  # in clock ticks since boot
+        self.oom_kills: dict[str, int] = {}  # as counted when the job began
         self.stopped: str | None = None
         self.stragglers = 0
         self.peak_rss_kib = 0
@@ -88,9 +103,15 @@ class Attempt:
             self.launch()
         except CannotLaunch as error:
             self.reap()
+            if self.home is not None:
+                cgroup.remove(self.home)
             self.write_exit([], {"reason": error.reason, "message": error.message})
             return
-        self.write_exit(self.watch(), {})
+        survivors = self.watch()
+        self.cap.finish()
+        if self.home is not None:
+            cgroup.remove(self.home)
+        self.write_exit(survivors, {})
 
     # Starting
 
@@ -115,16 +136,18 @@ class Attempt:
             make_folder(f"{job}/{name}")
         for name, content in self.order["files"].items():  # type: ignore[attr-defined]
             write_file(f"{job}/{name}", content)
-        return os.open(f"{self.folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        return os.open(f"{self.folder}/log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
     def fork(self, log: int) -> tuple[int, int]:
         """Start the child up to its gate; return the gate and the pipe of its word to us."""
+        if self.home is not None and not cgroup.make(self.home):
+            self.home = None
         gate, go = os.pipe()
         word, back = os.pipe()
         self.main = os.fork()
         if self.main == 0:
             os.close(go)
-            become_job(self.order, log, gate, back)
+            become_job(self.order, log, gate, back, self.home)
         os.close(gate)
         os.close(back)
         return go, word
@@ -161,6 +184,8 @@ class Attempt:
         os.dup2(log, 2)
         os.dup2(0, 1)
         os.close(log)
+        self.oom_kills = oom_kills(self.order.get("oom_counters", ()))
+        self.cap = LogCap(self.folder, 2, self.order.get("log_limit"), time.monotonic())  # type: ignore[arg-type]
 
     # Watching and ending
 
@@ -173,8 +198,11 @@ class Attempt:
                 self.stop_requested()
             elif self.limit_at is not None and time.monotonic() >= self.limit_at:
                 self.time_out()
+            if arrived == GROWN:
+                self.cap.noticed(time.monotonic())
+            self.cap.look(time.monotonic())
             if self.status is not None or self.kill_at is not None:
-                left = tree(self.marker)
+                left = self.living()
                 if not left and self.status is not None:
                     return []
                 if self.kill_at is None:
@@ -183,7 +211,9 @@ class Attempt:
                 elif time.monotonic() >= self.kill_at + UNKILLABLE_AFTER_S:
                     return [name_of(pid) for pid in left]
                 elif time.monotonic() >= self.kill_at:
-                    send_all(left, signal.SIGKILL)
+                    self.kill(left)
+                else:
+                    self.tell_newcomers(left)
 
     @property
     def grace_s(self) -> float:
@@ -192,13 +222,12 @@ class Attempt:
     def sleep(self) -> int | None:
         """Wait for a signal or the next deadline; the signal that came, if any."""
         now = time.monotonic()
+        waits = [at - now for at in (self.cap.look_at, self.limit_at) if at is not None]
         if self.kill_at is not None:
-            wait_s = LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now)
-        elif self.limit_at is not None:
-            wait_s = max(0.0, self.limit_at - now)
-        else:
+            waits.append(LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now))
+        if not waits:
             return int(signal.sigwaitinfo(WATCHED).si_signo)
-        info = signal.sigtimedwait(WATCHED, min(wait_s, 86400.0))
+        info = signal.sigtimedwait(WATCHED, min(max(0.0, min(waits)), 86400.0))
         return None if info is None else int(info.si_signo)
 
     def reap(self) -> None:
@@ -238,11 +267,38 @@ class Attempt:
             self.stopped, grace_s = read_stop_file(self.folder, self.grace_s)
         except (OSError, ValueError):  # neither a full disk nor what the job wrote there keeps anything alive
             self.stopped, grace_s = reason, self.grace_s
-        self.begin_ending(grace_s, tree(self.marker))
+        self.begin_ending(grace_s, self.living())
+
+    def living(self) -> dict[int, int]:
+        return tree(self.marker, cgroup.members(self.home) if self.home is not None else ())
 
     def begin_ending(self, grace_s: float, left: dict[int, int]) -> None:
         self.kill_at = time.monotonic() + grace_s
-        send_all(left, signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
+        if grace_s <= 0:
+            self.kill(left)
+            return
+        self.told.update(left)
+        send_all(left, signal.SIGTERM)
+        self.told_at = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+    def tell_newcomers(self, left: dict[int, int]) -> None:
+        """SIGTERM to whoever was being forked while it was sent, by a parent that it then ended.
+
+        Only to those: what a parent that lives on starts now may be its way to save its work.
+        """
+        missed = {
+            pid: started
+            for pid, started in left.items()
+            if pid not in self.told and started <= self.told_at + 1 and parent(pid) not in left
+        }
+        self.told.update(missed)
+        send_all(missed, signal.SIGTERM)
+
+    def kill(self, left: dict[int, int]) -> None:
+        """Parents first: one that sees its child killed might exit with a code that hides the signal."""
+        send_all(left, signal.SIGKILL)
+        if self.home is not None:
+            cgroup.kill(self.home)
 
     # Writing it down
 
@@ -256,6 +312,11 @@ class Attempt:
             else:
                 return
 
+    def counted_kills(self) -> dict[str, int]:
+        """What those counters have gone up by since the job began."""
+        now = oom_kills(self.order.get("oom_counters", ()))
+        return {path: count - self.oom_kills.get(path, count) for path, count in now.items()}
+
     def exit_record(self, survivors: list[str]) -> dict[str, object]:
         known = self.status is not None and self.started_at is not None
         code = os.waitstatus_to_exitcode(self.status) if known and self.status is not None else None
@@ -266,15 +327,30 @@ class Attempt:
             "started_at": self.started_at,
             "ended_at": self.ended_at or time.time(),
             "peak_rss_mib": -(-self.peak_rss_kib // 1024) or None,
+            "oom_kills": self.counted_kills() if code == -signal.SIGKILL else {},
             "stragglers": self.stragglers,
             "survivors": survivors,
         }
 
 
+# What the kernel counts
+
+
+def oom_kills(paths: object) -> dict[str, int]:
+    """How many processes were ended for lack of host memory, by each of these counters."""
+    counted = {}
+    for path in paths:  # type: ignore[attr-defined]
+        lines = read_file(path).split(b"\n")
+        found = [line.split()[1] for line in lines if line.startswith(b"oom_kill ")]
+        if found:
+            counted[path] = int(found[0])
+    return counted
+
+
 # In the child, up to exec
 
 
-def become_job(order: Order, log: int, gate: int, back: int) -> None:
+def become_job(order: Order, log: int, gate: int, back: int, home: str | None) -> None:
     """Turn the forked child into the job; whatever happens, it never returns."""
     step = b"X"
     try:
@@ -286,6 +362,8 @@ def become_job(order: Order, log: int, gate: int, back: int) -> None:
         os.chdir(order["cwd"])  # type: ignore[arg-type]
         step = b"X"
         os.write(back, b"R")
+        if home is not None:
+            cgroup.enter(home)  # while the supervisor writes down that it starts
         if os.read(gate, 1):
             default_signals()
             argv, env = order["argv"], order["env"]

@@ -10,39 +10,34 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]
 import os
 
+from .native import call
 from .records import read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none can leave the tree.
 
-    ``prctl(PR_SET_CHILD_SUBREAPER)`` by way of ``_ctypes``: importing ``ctypes`` costs 5 ms. Without
-    it (an interpreter built without libffi) the marker in the environment still finds them.
+    ``prctl(PR_SET_CHILD_SUBREAPER)``. Where it cannot be called the marker in the environment still finds them.
     """
     try:
-        import _ctypes
-    except ImportError:
+        call("prctl", 36, 1, 0, 0, 0)
+    except OSError:
         return
-    native: Any = _ctypes
-    number = type("number", (native._SimpleCData,), {"_type_": "l"})
-    function = type("function", (native.CFuncPtr,), {"_flags_": 1, "_restype_": number})
-    prctl = function(native.dlsym(native.dlopen(None, 0), "prctl"))
-    prctl(number(36), number(1), number(0), number(0), number(0))
 
 
-def tree(marker: bytes) -> dict[int, int]:
-    """The living processes of the attempt and their start times: our descendants, and who bears the marker.
+def tree(marker: bytes, others: Iterable[int] = ()) -> dict[int, int]:
+    """The living processes of the attempt and their start times: our descendants, who bears the marker, and ``others``.
 
     Parents come before their children: a parent that saw its child killed might exit by itself first,
     with a code that hides the signal.
     """
     me = os.getpid()
     found: dict[int, int] = {}
-    unseen = [*children(me), *bearers(marker)]
+    unseen = [*children(me), *bearers(marker), *others]
     while unseen:
         pid = unseen.pop(0)
         started = start_time(pid)
@@ -53,8 +48,10 @@ def tree(marker: bytes) -> dict[int, int]:
 
 
 def bearers(word: bytes) -> dict[int, int]:
-    """Living processes with this word in their environment, and their start times."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and word in read_proc(f"{name}/environ")]
+    """Living processes that have exactly this ``NAME=value`` in their environment, and their start times."""
+    whole = b"\0%b\0" % word  # a stranger may have the text inside another variable
+    names = [name for name in os.listdir("/proc") if name.isdigit()]
+    pids = [int(name) for name in names if whole in b"\0%b\0" % read_proc(f"{name}/environ")]
     return {pid: started for pid in pids if (started := start_time(pid)) is not None}
 
 
@@ -94,6 +91,12 @@ def start_time(pid: int) -> int | None:
     return None if not after_name or after_name[0] in (b"Z", b"X") else int(after_name[19])
 
 
+def parent(pid: int) -> int | None:
+    """Field 4 of stat; None for what is gone."""
+    after_name = read_proc(f"{pid}/stat").rpartition(b")")[2].split()
+    return int(after_name[1]) if after_name else None
+
+
 def name_of(pid: int) -> str:
     return f"{pid} ({read_proc(f'{pid}/comm').decode(errors='replace').strip()})"
 
@@ -104,8 +107,13 @@ def boot_id() -> str:
 
 def read_proc(name: str) -> bytes:
     """A file of /proc; empty when the process is gone or not ours to look at."""
+    return read_file(f"/proc/{name}")
+
+
+def read_file(path: str) -> bytes:
+    """What a file has; empty where it cannot be read."""
     try:
-        descriptor = os.open(f"/proc/{name}", os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return b""
     try:

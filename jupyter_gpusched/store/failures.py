@@ -18,6 +18,7 @@ _REMEDIES = (
     ("locked", "is locked by another process", "End the program that holds it, or wait and try again."),
     ("busy", "is locked by another process", "End the program that holds it, or wait and try again."),
     ("full", "cannot grow: the disk is full", "Free some space and try again."),
+    ("no space left", "cannot grow: the disk is full", "Free some space and try again."),
     ("readonly", "cannot be written", "Give yourself write permission on the file and its folder."),
     ("disk i/o", "cannot be read or written: the disk reports an error", "Check free space, quota and the disk."),
     ("unable to open", "cannot be opened", "Check that its folder exists and that you may write there."),

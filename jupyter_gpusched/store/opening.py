@@ -17,9 +17,10 @@ from urllib.parse import quote
 from jupyter_gpusched.ports import StoreUnavailable
 
 from .filesystem import network_filesystem
+from .trial import Ground, try_out
 
 APPLICATION_ID = 0x67707573  # "gpus": marks the file as ours, for us and for file(1)
-VERSION = 1
+VERSION = 3
 
 _HERE = Path(__file__).parent
 
@@ -50,11 +51,12 @@ def connect(path: Path, *, timeout_s: float, read_only: bool = False) -> sqlite3
 def open_database(path: Path, *, timeout_s: float, schema: Schema) -> sqlite3.Connection:
     """The writing connection to a database of the current schema. Raises ``StoreUnavailable`` or sqlite3.Error."""
     _refuse_network(path)
+    ground = _tried(path)
     _make_private(path)
     connection = connect(path, timeout_s=timeout_s)
     try:
         version = version_of(connection, path, schema.version)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _choose_journal(connection, ground)
         connection.execute("PRAGMA synchronous = FULL")  # NORMAL may forget an acknowledged job at power loss
         connection.execute("PRAGMA journal_size_limit = 67108864")
         if version < schema.version:
@@ -105,6 +107,41 @@ def _refuse_network(path: Path) -> None:
         raise StoreUnavailable(
             f"The job database {path} would lie on a network file system ({kind}), where it cannot work safely.",
             hint="Set GPUSCHED_HOME to a folder on a local disk of this machine.",
+        )
+
+
+def _tried(path: Path) -> Ground:
+    """What works in the folder. Raises ``StoreUnavailable`` where two hosts could write at once."""
+    ground = try_out(path.parent)
+    if ground.locks is not None:
+        raise StoreUnavailable(
+            f"The job database {path} cannot work in its folder: {ground.locks}.",
+            hint="Set GPUSCHED_HOME to a folder on a local disk of this machine.",
+        )
+    return ground
+
+
+def _choose_journal(connection: sqlite3.Connection, ground: Ground) -> None:
+    """The write-ahead log lets readers go on while one writes; it needs shared memory. The other journal needs none."""
+    if ground.shared_memory is None:
+        mode: str = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode == "wal":
+            return
+    connection.execute("PRAGMA journal_mode = TRUNCATE")
+
+
+def refuse_emptied(path: Path, traces: Path) -> None:
+    """An empty file where jobs have been (``traces``, their folders) has lost them: no new database is made of it.
+
+    SQLite would even delete the write-ahead log beside it. Any other truncation it notices by itself.
+    """
+    log = path.with_name(path.name + "-wal")
+    if not path.exists() or path.stat().st_size:
+        return
+    if any(traces.iterdir()) or (log.exists() and log.stat().st_size):
+        raise StoreUnavailable(
+            f"The job database {path} is empty, although there have been jobs (see {traces}).",
+            hint="Restore a copy of it, or delete the empty file (a new one is made).",
         )
 
 

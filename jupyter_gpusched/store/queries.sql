@@ -11,12 +11,12 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 SELECT seq FROM sqlite_sequence WHERE name = 'event';
 
 -- insert_job: a new job; fails when its id or idempotency key is taken
-INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state, code)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- update_job: a known job after an event
-INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state, code)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     phase = excluded.phase, name = excluded.name, live = excluded.live, state = excluded.state;
 
@@ -31,6 +31,23 @@ DELETE FROM work WHERE job_id = ?;
 
 -- forget_events: all that happened to it
 DELETE FROM event WHERE job_id = ?;
+
+-- operations: what was decided about the machine itself; no row before the first decision
+SELECT value FROM meta WHERE key = 'operations';
+
+-- pruned_to: the latest event that was pruned; no row before the first
+SELECT value FROM meta WHERE key = 'pruned_to';
+
+-- first_event_since: the oldest event of a time or later; they are in order, so the search ends at once
+SELECT seq FROM event WHERE at >= ? ORDER BY seq LIMIT 1;
+
+-- oldest_events: up to a sequence number, of jobs that have ended and of the machine; parameters: seq, limit
+SELECT seq FROM event
+WHERE seq <= ? AND NOT EXISTS (SELECT 1 FROM job WHERE job.id = event.job_id AND job.live = 1)
+ORDER BY seq LIMIT ?;
+
+-- delete_event: one event
+DELETE FROM event WHERE seq = ?;
 
 -- append_event: one event and the job it led to
 INSERT INTO event (seq, at, job_id, kind, detail, state) VALUES (?, ?, ?, ?, ?, ?);
@@ -50,5 +67,16 @@ SELECT id FROM job WHERE owner = ? AND idempotency_key = ?;
 -- page_of_jobs: newest first; the store puts its conditions in
 SELECT state FROM job WHERE {conditions} ORDER BY submitted_at DESC, id DESC LIMIT :limit;
 
+-- runs_of_code: what ran the same, newest first; runs that ended by themselves
+SELECT state FROM job
+WHERE phase IN ('succeeded', 'failed') AND code IS NOT NULL AND owner = ? AND code = ?
+ORDER BY submitted_at DESC LIMIT ?;
+
+-- runs_of_name: what had the same name, newest first; runs that ended by themselves
+SELECT state FROM job WHERE phase IN ('succeeded', 'failed') AND owner = ? AND name = ? ORDER BY submitted_at DESC LIMIT ?;
+
+-- events_of_job: what happened to one job after a sequence number
+SELECT seq, at, kind, detail, state FROM event WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?;
+
 -- events_after: the journal after a sequence number
-SELECT seq, at, kind, detail, state FROM event WHERE seq > ? ORDER BY seq LIMIT ?;
+SELECT seq, at, job_id, kind, detail, state FROM event WHERE seq > ? ORDER BY seq LIMIT ?;

@@ -1,4 +1,4 @@
--- The journal of one machine, schema version 1. A new database is made from this file; an older
+-- The journal of one machine, schema version 3. A new database is made from this file; an older
 -- one is brought here by migrations/. Times are seconds since the Unix epoch, UTC.
 
 CREATE TABLE meta (
@@ -17,13 +17,16 @@ CREATE TABLE job (
     submitted_at    REAL NOT NULL,
     live            INTEGER NOT NULL,
     idempotency_key TEXT,
-    state           TEXT NOT NULL
+    state           TEXT NOT NULL,
+    code            TEXT
 );
 
 CREATE INDEX job_by_time ON job (submitted_at, id);
 CREATE INDEX job_by_owner ON job (owner, submitted_at, id);
 CREATE INDEX job_by_phase ON job (phase, submitted_at, id);
 CREATE INDEX job_live ON job (submitted_at, id) WHERE live = 1;
+CREATE INDEX job_by_code ON job (owner, code, submitted_at) WHERE phase IN ('succeeded', 'failed') AND code IS NOT NULL;
+CREATE INDEX job_by_name ON job (owner, name, submitted_at) WHERE phase IN ('succeeded', 'failed');
 CREATE UNIQUE INDEX job_key ON job (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 -- What a job runs (core.model.Work): written once, read at each start. Apart, because it is large.
@@ -32,12 +35,15 @@ CREATE TABLE work (
     spec   TEXT NOT NULL
 );
 
--- Everything that happened, in order. ``state`` is the job after the event.
+-- Everything that happened, in order. ``state`` is the job after the event; without a ``job_id`` it is an event
+-- of the machine itself, and ``state`` its core.operations.Operations, NULL before anything was decided.
 CREATE TABLE event (
     seq    INTEGER PRIMARY KEY AUTOINCREMENT,
     at     REAL NOT NULL,
-    job_id TEXT NOT NULL,
+    job_id TEXT,
     kind   TEXT NOT NULL,
     detail TEXT NOT NULL,
-    state  TEXT NOT NULL
+    state  TEXT
 );
+
+CREATE INDEX event_of_job ON event (job_id, seq) WHERE job_id IS NOT NULL;

@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpusched.core.messages import Change
+from jupyter_gpusched.core.messages import Change, Entry, MachineChange
 from jupyter_gpusched.core.model import Job, JobId, Work
+from jupyter_gpusched.core.operations import Operations
 from jupyter_gpusched.ports import Fenced, Recorded, StoreUnavailable
 
 from .failures import translated
@@ -27,6 +28,7 @@ from .queries import SQL
 
 _encoder = msgspec.json.Encoder()
 _jobs = msgspec.json.Decoder(Job)
+_operations = msgspec.json.Decoder(Operations)
 _works = msgspec.json.Decoder(Work)
 _details = msgspec.json.Decoder(dict[str, object])
 
@@ -60,33 +62,45 @@ class SqliteStore:
             epoch: int = writer.execute(SQL["epoch"]).fetchone()[0] + 1
             facts = [("epoch", epoch), ("host", host), ("host_since", at)]
             writer.executemany(SQL["set_meta"], facts)
+            state = writer.execute(SQL["operations"]).fetchone()
+            row = (
+                _last_seq(writer) + 1,
+                at,
+                None,
+                "took_over",
+                _encode({"host": host, "epoch": epoch}),
+                *(state or (None,)),
+            )
+            writer.execute(SQL["append_event"], row)
         return epoch
 
-    def record(self, changes: Sequence[Change], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
+    def record(self, changes: Sequence[Entry], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
         works  what newly submitted jobs run, by job id; these ids must be new.
         Raises ``Fenced``, ``StoreUnavailable``, ``DuplicateKey`` or ``Unwritable``. Source: ``schema.sql``.
         """
         with translated(self.path):
-            states = [_encode(change.job) for change in changes]
-        rows = {change.job.id: _job_row(change.job, state) for change, state in zip(changes, states, strict=True)}
+            states = [_encode(change.job if isinstance(change, Change) else change.operations) for change in changes]
+        written = list(zip(changes, states, strict=True))
+        rows = {one.job.id: _job_row(one.job, state) for one, state in written if isinstance(one, Change)}
+        operations = [state for one, state in written if isinstance(one, MachineChange)][-1:]
         with self._write() as writer:
-            if writer.execute(SQL["epoch"]).fetchone()[0] != epoch:
-                raise Fenced(f"another host has taken over {self.path}")
+            self._check_epoch(writer, epoch)
             first = _last_seq(writer) + 1
             writer.executemany(SQL["insert_job"], [row for key, row in rows.items() if key in works])
             writer.executemany(SQL["update_job"], [row for key, row in rows.items() if key not in works])
             writer.executemany(SQL["insert_work"], [(key, _encode(work)) for key, work in works.items()])
+            writer.executemany(SQL["set_meta"], [("operations", state) for state in operations])
             writer.executemany(
                 SQL["append_event"],
                 [
-                    (seq, change.at, change.job.id, change.kind, _encode(change.detail), state)
-                    for seq, (change, state) in enumerate(zip(changes, states, strict=True), first)
+                    (seq, change.at, _job_id(change), change.kind, _encode(change.detail), state)
+                    for seq, (change, state) in enumerate(written, first)
                 ],
             )
         return [
-            Recorded(seq, change.job, change.kind, change.at, change.detail)
+            Recorded(seq, change.job if isinstance(change, Change) else None, change.kind, change.at, change.detail)
             for seq, change in enumerate(changes, first)
         ]
 
@@ -96,8 +110,7 @@ class SqliteStore:
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
         with self._write() as writer:
-            if writer.execute(SQL["epoch"]).fetchone()[0] != epoch:
-                raise Fenced(f"another host has taken over {self.path}")
+            self._check_epoch(writer, epoch)
             seq = _last_seq(writer) + 1
             for query in ("forget_work", "forget_job", "forget_events"):
                 writer.execute(SQL[query], (tombstone.id,))
@@ -105,11 +118,37 @@ class SqliteStore:
             writer.execute(SQL["append_event"], row)
         return Recorded(seq, tombstone, "deleted", at, {})
 
+    def prune(self, *, before: float, most: int, limit: int, epoch: int) -> int:
+        """Delete up to ``limit`` of the oldest events that are older than ``before`` or more than ``most``.
+
+        Those of live jobs stay. Returns how many were deleted. Raises ``Fenced`` or ``StoreUnavailable``.
+        """
+        with self._write() as writer:
+            self._check_epoch(writer, epoch)
+            last = _last_seq(writer)
+            first_kept = writer.execute(SQL["first_event_since"], (before,)).fetchone()
+            floor = max(last if first_kept is None else first_kept[0] - 1, last - most)
+            doomed = [seq for (seq,) in writer.execute(SQL["oldest_events"], (floor, limit))]
+            if doomed:
+                writer.executemany(SQL["delete_event"], [(seq,) for seq in doomed])
+                writer.execute(SQL["set_meta"], ("pruned_to", max(_pruned_to(writer), doomed[-1])))
+        return len(doomed)
+
     # --- reading ----------------------------------------------------------------------
 
     def live(self) -> list[Job]:
         """Jobs that are not final or still hold grants, oldest first."""
         return [_jobs.decode(state) for (state,) in self._rows(SQL["live_jobs"], ())]
+
+    def operations(self) -> Operations:
+        """What was decided about the machine itself, as it stands."""
+        rows = self._rows(SQL["operations"], ())
+        return _operations.decode(rows[0][0]) if rows else Operations()
+
+    def pruned_to(self) -> int:
+        """The latest event that was ever pruned; 0 = none was."""
+        with self._read() as reader:
+            return _pruned_to(reader)
 
     def job(self, job_id: JobId) -> Job | None:
         rows = self._rows(SQL["job"], (job_id,))
@@ -142,11 +181,23 @@ class SqliteStore:
         return [_jobs.decode(state) for (state,) in rows]
 
     def events(self, *, after: int, limit: int) -> list[Recorded]:
-        """The journal after a sequence number, oldest first; each with its job as it was then."""
+        """The journal after a sequence number, oldest first; events of jobs with the job as it was then."""
+        return [
+            Recorded(seq, None if job_id is None else _jobs.decode(state), kind, at, _details.decode(detail))
+            for seq, at, job_id, kind, detail, state in self._rows(SQL["events_after"], (after, limit))
+        ]
+
+    def events_of(self, job_id: JobId, *, after: int, limit: int) -> list[Recorded]:
+        """What happened to one job after a sequence number, oldest first."""
         return [
             Recorded(seq, _jobs.decode(state), kind, at, _details.decode(detail))
-            for seq, at, kind, detail, state in self._rows(SQL["events_after"], (after, limit))
+            for seq, at, kind, detail, state in self._rows(SQL["events_of_job"], (job_id, after, limit))
         ]
+
+    def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
+        """Runs that succeeded or failed, of the same ``code`` or else of this name; newest first."""
+        query, value = ("runs_of_name", name) if code is None else ("runs_of_code", code)
+        return [_jobs.decode(state) for (state,) in self._rows(SQL[query], (owner, value, limit))]
 
     def last_seq(self) -> int:
         """The sequence number of the latest event; 0 before the first."""
@@ -161,7 +212,7 @@ class SqliteStore:
                 self._idle_readers.pop().close()
             self._writer.close()
 
-    # --- small parts ------------------------------------------------------------------
+    # --- small parts -----------------------------------------------------------------
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -195,6 +246,10 @@ class SqliteStore:
         with self._read() as reader:
             return reader.execute(query, parameters).fetchall()
 
+    def _check_epoch(self, writer: sqlite3.Connection, epoch: int) -> None:
+        if writer.execute(SQL["epoch"]).fetchone()[0] != epoch:
+            raise Fenced(f"another host has taken over {self.path}")
+
     def _refuse_when_gone(self) -> None:
         """SQLite would go on writing into a deleted file, and acknowledged jobs would be lost with it."""
         if _identity(self.path) != self._identity:
@@ -217,7 +272,17 @@ def _encode(value: object) -> str:
 
 
 def _job_row(job: Job, state: str) -> tuple[object, ...]:
-    return (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, job.idempotency_key, state)
+    key = job.idempotency_key
+    return (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, key, state, job.code)
+
+
+def _job_id(change: Entry) -> JobId | None:
+    return change.job.id if isinstance(change, Change) else None
+
+
+def _pruned_to(connection: sqlite3.Connection) -> int:
+    row = connection.execute(SQL["pruned_to"]).fetchone()
+    return row[0] if row else 0
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:

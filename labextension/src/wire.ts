@@ -2,6 +2,19 @@
 
 export const PREFIX = "/gpusched/api/v1";
 
+export interface Alert {
+  id: string;
+  kind: string;
+  message: string;
+  since: number;
+  gpu_uuid: string | null;
+  gpu_index: number | null;
+  job_id: string | null;
+  user: string | null;
+  hint: string | null;
+  severity: string;
+}
+
 export interface AttemptView {
   number: number;
   outcome: string | null;
@@ -13,6 +26,18 @@ export interface AttemptView {
   exit_code: number | null;
   signal: number | null;
   peak_vram_mib: number | null;
+}
+
+export interface DeviceUser {
+  pid: number;
+  program: string;
+  user: string | null;
+}
+
+export interface Drained {
+  since: number;
+  by: string;
+  cause: string;
 }
 
 export interface ErrorBody {
@@ -52,6 +77,9 @@ export interface GpuView {
   simulated: boolean;
   sampled_at: number;
   holders: Holder[];
+  unattributed_mib: number | null;
+  device_file: string | null;
+  opened_by: DeviceUser[];
 }
 
 export interface Health {
@@ -69,12 +97,17 @@ export interface Health {
   epoch: number;
   socket: string;
   gpu_cause: string | null;
+  ending: string;
+  notices: string[];
+  drained: Drained | null;
+  live_jobs: number;
 }
 
 export interface HealthOfGpu {
   status: string;
   cause: string | null;
   since: number | null;
+  by: string | null;
 }
 
 export interface Holder {
@@ -114,6 +147,8 @@ export interface JobView {
   signal: number | null;
   used_vram_mib: number | null;
   peak_vram_mib: number | null;
+  overuse_mib: number | null;
+  cap: string | null;
   peak_rss_mib: number | null;
   progress: Progress | null;
   time_limit_s: number | null;

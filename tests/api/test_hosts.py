@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,31 +76,49 @@ def test_sigterm_stops_a_host_and_takes_back_its_announcement(host):
     assert read_host_record(Path(os.environ["GPUSCHED_HOME"])) is None
 
 
-def test_kill_9_of_the_host_with_three_jobs_loses_nothing_and_runs_nothing_twice(start_host, command, tmp_path):
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_the_end_of_a_host_with_three_jobs_loses_nothing_and_runs_nothing_twice(start_host, command, tmp_path, how):
     """Case 23: one ends during the outage with code 5, one after it, one is still queued."""
     first = start_host("1x8G")
     client = first.client()
     gates = [tmp_path / name for name in ("during", "after")]
-    for gate in gates:
-        os.mkfifo(gate)
-    runs = tmp_path / "runs"
+    runs, counter = tmp_path / "runs", tmp_path / "counter.py"
+    counter.write_text(
+        "import os, sys, time\n"
+        "number = 0\n"
+        "while not os.path.exists(sys.argv[1]):\n"
+        "    print(number, flush=True)\n"
+        "    number += 1\n"
+        "    time.sleep(0.01)\n"
+    )
     job = f"echo $GPUSCHED_JOB_ID >> {runs}; "
-    during = client.submit(command("sh", "-c", job + f"echo one; cat {gates[0]}; echo two; exit 5", vram="4G"))
-    after = client.submit(command("sh", "-c", job + f"cat {gates[1]}", vram="4G"))
+    until = f"{sys.executable} {counter} "
+    during = client.submit(command("sh", "-c", job + until + f"{gates[0]}; exit 5", vram="4G"))
+    after = client.submit(command("sh", "-c", job + until + f"{gates[1]}", vram="4G"))
     queued = client.submit(command("sh", "-c", job, vram="8G"))
     wait_for(lambda: client.job(during)["phase"] == client.job(after)["phase"] == "running", "the jobs do not start")
-    first.kill()
-    gates[0].write_text("")
-    exit_file = Path(os.environ["GPUSCHED_HOME"], "jobs", during, "attempt-1", "exit.json")
-    wait_for(exit_file.exists, "the supervisor does not write down the end")
+    wait_for(lambda: len(client.log(after).split()) > 3 and client.log(during), "they print nothing")
+    followed: list[bytes] = []
+    following = threading.Thread(target=lambda: followed.extend(first.client().follow(after)), daemon=True)
+    following.start()
+    wait_for(lambda: followed, "nothing is followed")
+    getattr(first, how)()
+    gates[0].touch()
+    jobs = Path(os.environ["GPUSCHED_HOME"], "jobs")
+    wait_for((jobs / during / "attempt-1/exit.json").exists, "the supervisor does not write down the end")
+    time.sleep(1)  # an outage in which the other one goes on printing
     client = start_host("1x8G").client()
     assert client.wait(during)["exit_code"] == 5
-    assert client.log(during) == b"one\ntwo\n"
     assert client.job(after)["phase"] == "running"
     assert client.job(queued)["phase"] == "queued"  # the memory of `after` still counts
-    gates[1].write_text("")
+    gates[1].touch()
     assert client.wait(after)["phase"] == client.wait(queued)["phase"] == "succeeded"
     assert sorted(runs.read_text().split()) == sorted([during, after, queued])
+    following.join(30)
+    for job_id in (during, after):  # without a gap, and nothing twice
+        lines = client.log(job_id).split()
+        assert lines == [str(number).encode() for number in range(len(lines))]
+    assert b"".join(followed) == client.log(after)
 
 
 def test_200_jobs_run_once_each_while_hosts_are_killed(start_host, command, tmp_path):

@@ -52,7 +52,7 @@ async def test_the_server_hosts_on_a_thread_and_relays_to_it(jp_fetch):
     assert view["phase"] == "succeeded"
     log = await jp_fetch(*API, "jobs", job_id, "log")
     assert log.body == b"relayed\n"
-    assert log.headers["X-Gpusched-Log-Size"] == "8"
+    assert log.headers["X-Gpusched-Log-Size"] == log.headers["X-Gpusched-Log-Next"] == "8"
 
 
 async def test_the_page_is_told_where_the_servers_files_lie(jp_serverapp, jp_root_dir):

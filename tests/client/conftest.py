@@ -21,7 +21,7 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "position": 1 if phase == "queued" else None, "estimated_start": None, "vram_mib": 6144, "gpus_requested": 1,
         "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
         "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,
-        "peak_rss_mib": None, "progress": None, "time_limit_s": None,
+        "overuse_mib": None, "cap": None, "peak_rss_mib": None, "progress": None, "time_limit_s": None,
         "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
     }  # fmt: skip
@@ -50,15 +50,18 @@ class FakeHost:
         self.logs = {}
         self.lines = {}
         self.results = {}
+        self.timelines = {}
+        self.advice = None
         self.cards = [a_gpu()]
         self.ending = {"phase": "succeeded", "exit_code": 0, "started_at": 1001.0, "ended_at": 1005.0}
         self.starts = []
+        self.standing, self.orders = [], []
         self.on_wait = None
 
     def submit(self, spec):
         job_id = f"job{len(self.specs):05d}"
         self.specs.append(spec)
-        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []))
+        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []), advice=self.advice)
         return job_id
 
     def resubmit(self, job_id, changes=None):
@@ -76,6 +79,23 @@ class FakeHost:
 
     def gpus(self):
         return self.cards
+
+    def alerts(self):
+        return self.standing
+
+    def quarantine(self, gpu, cause=None):
+        self.orders.append(("quarantine", gpu, cause))
+        return self.cards[0] | {"health": {"status": "quarantined", "cause": cause, "since": 1.0, "by": "ann"}}
+
+    def release(self, gpu, cause=None):
+        self.orders.append(("release", gpu, cause))
+        return self.cards[0]
+
+    def drain(self, cause=None):
+        return {"drained": {"since": 1.0, "by": "ann", "cause": cause}}
+
+    def resume(self, cause=None):
+        return {"drained": None}
 
     def jobs(self, *, phase=None, name=None, limit=None):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
@@ -105,6 +125,15 @@ class FakeHost:
         self.job(job_id)
         end = None if limit is None else offset + limit
         return self.logs.get(job_id, b"")[offset:end]
+
+    def timeline(self, job_id, *, attempt=None):
+        return self.timelines.get((job_id, attempt), [])
+
+    def log_tail(self, job_id, most):
+        return self.log(job_id)[-most:]
+
+    def whole_log(self, job_id, *, attempt=None):
+        yield self.log(job_id)
 
     def follow(self, job_id):
         text = self.log(job_id)

@@ -14,7 +14,8 @@ import pytest
 
 from jupyter_gpusched import doctor, places
 from jupyter_gpusched import find_host as finding
-from jupyter_gpusched.store import SqliteStore
+from jupyter_gpusched.store import Ground, SqliteStore
+from jupyter_gpusched.store.opening import VERSION
 
 HEALTH = {
     "status": "ok",
@@ -144,7 +145,7 @@ def test_the_database_is_read_and_left_alone(environ, state):
     places.private_folder(state)
     SqliteStore(state / doctor.DATABASE).close()
     before = (state / doctor.DATABASE).read_bytes()
-    assert "schema 1, 0 jobs" in look(environ, "database").summary
+    assert f"schema {VERSION}, 0 jobs" in look(environ, "database").summary
     assert (state / doctor.DATABASE).read_bytes() == before
 
 
@@ -273,3 +274,19 @@ def test_a_failed_check_makes_the_exit_code_1_and_is_visible(at_home, state, cap
 def test_the_text_names_this_python(at_home, capsys):
     doctor.main(as_json=False)
     assert sys.executable in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ground", "ok", "words"),
+    [
+        (Ground(locks="locks do not work: No locks available"), False, "No locks available"),
+        (Ground(shared_memory="memory cannot be shared: No such device"), True, "slower journal"),
+    ],
+)
+def test_what_does_not_work_in_the_state_folder_is_said(environ, state, monkeypatch, ground, ok, words):
+    state.mkdir(mode=0o700, parents=True)
+    monkeypatch.setattr(doctor, "try_out", lambda folder: ground)
+    found = look(environ, "state folder")
+    assert (found.ok, found.warning) == (ok, ok)
+    assert words in found.summary
+    assert "local disk" in found.hint

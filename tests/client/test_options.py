@@ -22,9 +22,8 @@ def refused(*words):
 
 def test_every_option_becomes_its_json_field():
     words = "--name n --vram 4G --gpus 2 --cpus 3 --mem 16G --exclusive --gpu-model A100 --prefer 0,1 --priority high"
-    words += (
-        " --time 2h --retries 1 --on-oom fail --grace 0s --in a,b --in c --out d --cwd x --python p --tag t --key k"
-    )
+    words += " --time 2h --retries 1 --on-oom retry --no-cap --grace 0s --in a,b --in c --out d"
+    words += " --cwd x --python p --tag t --key k"
     assert parse(words.split(), a_parser()).fields == {
         "name": "n",
         "vram": "4G",
@@ -37,7 +36,8 @@ def test_every_option_becomes_its_json_field():
         "priority": "high",
         "time_limit": "2h",
         "retries": 1,
-        "on_oom": "fail",
+        "on_oom": "retry",
+        "cap": False,
         "grace": "0s",
         "inputs": ["a", "b", "c"],
         "outputs": ["d"],
@@ -134,7 +134,7 @@ def test_parameters_are_json_or_pythons_constants_or_text():
 
 @pytest.mark.parametrize(
     "words",
-    [("--after", "abcd1234"), ("--on-oom", "retry"), ("--preemptible",), ("--notify", "me"), ("--vram", "auto")],
+    [("--after", "abcd1234"), ("--preemptible",), ("--notify", "me")],
 )
 def test_an_option_of_a_later_version_is_refused_as_not_available(words):
     error = refused(*words)

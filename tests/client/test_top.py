@@ -121,3 +121,13 @@ def test_it_follows_the_size_of_the_terminal(terminal):
     assert max(len(line) for line in drawn.replace(b"\x1b[K", b"").replace(b"\x1b[J", b"").split(b"\r\n")) <= 30
     os.write(terminal.screen, b"q")
     assert terminal.ended()[0] == 0
+
+
+def test_alerts_come_and_go_between_cards_and_jobs(a_gpu):
+    picture = top.Picture()
+    alert = {"id": "driver", "severity": "error", "message": "The driver is broken."}
+    picture.take({"type": "snapshot", "jobs": [], "gpus": [a_gpu()], "alerts": []}, 1.0)
+    picture.take({"type": "alert", "event": "raised", "alert": alert}, 1.0)
+    assert "error: The driver is broken." in picture.lines(100, 20, 1.0)
+    picture.take({"type": "alert", "event": "resolved", "alert": alert}, 2.0)
+    assert "error: The driver is broken." not in picture.lines(100, 20, 2.0)

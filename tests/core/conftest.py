@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpusched.core.messages import Exited, Sampled, Started, Submitted
+from jupyter_gpusched.core.messages import Change, Exited, MachineChange, Sampled, Started, Submitted
 from jupyter_gpusched.core.model import (
     ExitRecord,
     Gpu,
@@ -66,7 +66,7 @@ class World:
         self.now = 0.0
         self.cards = list(cards)
         self.lingering, self.foreign = {}, {}
-        self.started_at, self.final, self.history = {}, {}, []
+        self.started_at, self.final, self.history, self.of_machine = {}, {}, [], []
         self.state = State.begin(settings)
         self.sample()
 
@@ -133,8 +133,10 @@ class World:
         return replace(gpu, used=used, free=gpu.total - gpu.reserved - used, used_by_job=ours, sampled_at=self.now)
 
     def take(self, step):
-        self.history += step.changes
-        for change in step.changes:
+        self.of_machine += [one for one in step.changes if isinstance(one, MachineChange)]
+        changes = [one for one in step.changes if isinstance(one, Change)]
+        self.history += changes
+        for change in changes:
             if change.job.phase.final:
                 self.final[change.job.id] = change.job
         self.state = step.state

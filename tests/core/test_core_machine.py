@@ -8,16 +8,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
+from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.explain import waiting_all
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import (
     Amended,
     CancelRequested,
+    Drained,
     Exited,
     Launch,
     LaunchFailed,
+    MachineChange,
     MainEnded,
+    Quarantined,
     Reordered,
+    Resumed,
+    Returned,
     Sampled,
     Started,
     StopAttempt,
@@ -26,6 +32,7 @@ from jupyter_gpusched.core.messages import (
     Voided,
 )
 from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase, Priority, Request, Terms
+from jupyter_gpusched.core.operations import Operations
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply, queued
 from tests.core.conftest import SETTINGS, G, card, job, record
@@ -41,7 +48,7 @@ class Core(RuleBasedStateMachine):
         self.now = 1000.0
         self.count = 0
         self.submitted, self.final, self.launched = set(), {}, Counter()
-        self.journal = {}
+        self.journal, self.operations = {}, Operations()
         self.state = State.begin(SETTINGS)
         self.cards = [card(0), card(1, total=8 * G), card(2, simulated=False)]
         self.sample()
@@ -91,6 +98,10 @@ class Core(RuleBasedStateMachine):
         self.tell(job_id, lambda number: Exited(job_id, number, record(code, at=self.now, stopped=stopped)))
 
     @rule(job_id=jobs)
+    def run_out_of_memory(self, job_id):
+        self.tell(job_id, lambda number: Exited(job_id, number, record(1, at=self.now, reason="cuda_oom")))
+
+    @rule(job_id=jobs)
     def fail_to_launch(self, job_id):
         self.tell(job_id, lambda number: LaunchFailed(job_id, number, "launch_failed", "no such file"))
 
@@ -119,8 +130,17 @@ class Core(RuleBasedStateMachine):
     @rule()
     def restart(self):
         """A new host knows what the journal has: the jobs as last written down, and no samples."""
-        self.state = State.begin(SETTINGS, self.journal.values())
+        self.state = State.begin(SETTINGS, self.journal.values(), (), self.operations)
         self.sample()
+
+    @rule(index=st.integers(0, 2), back=st.booleans())
+    def quarantine(self, index, back):
+        order = Returned if back else Quarantined
+        self.happen(order(self.cards[index].uuid, "ann", "to look at it"))
+
+    @rule(drain=st.booleans())
+    def drain(self, drain):
+        self.happen((Drained if drain else Resumed)("ann", "work on it"))
 
     # --- how it happens -------------------------------------------------------------------
 
@@ -135,11 +155,22 @@ class Core(RuleBasedStateMachine):
     def happen(self, event):
         first = apply(self.state, event, self.now)
         second = schedule(first.state, self.now)
-        self.state = second.state
-        for change in (*first.changes, *second.changes):
-            self.write(change.job)
+        third = settle(second.state, self.now)
+        for change in second.changes:
+            assert first.state.operations.drain is None or change.kind == "released", "a drained machine starts nothing"
+            assert change.kind != "placed" or not self.quarantined(first.state, change.job), "a quarantined card waits"
+        self.state = third.state
+        for change in (*first.changes, *second.changes, *third.changes):
+            if isinstance(change, MachineChange):
+                self.operations = change.operations
+            else:
+                self.write(change.job)
         for instruction in (*first.instructions, *second.instructions):
             self.obey(instruction)
+
+    @staticmethod
+    def quarantined(state, one):
+        return {held.gpu for held in one.attempts[-1].gpus} & state.operations.quarantines.keys()
 
     def write(self, one):
         if one.phase.final:
@@ -190,8 +221,21 @@ class Core(RuleBasedStateMachine):
 
     @invariant()
     def the_state_is_what_its_jobs_say(self):
-        again = State.begin(SETTINGS, self.state.jobs.values(), self.state.gpus.values())
-        assert again == self.state
+        again = State.begin(SETTINGS, self.state.jobs.values(), self.state.seen.values(), self.state.operations)
+        assert replace(again, watch=self.state.watch) == self.state
+
+    @invariant()
+    def what_was_decided_about_the_machine_is_in_the_journal(self):
+        kept, written = self.state.operations, self.operations
+        assert (kept.drain, kept.quarantines, set(kept.alerts)) == (
+            written.drain,
+            written.quarantines,
+            set(written.alerts),
+        )
+        assert all(self.state.gpus[uuid].health != "ok" for uuid in kept.quarantines)
+
+    @invariant()
+    def everybody_waits_with_a_reason(self):
         assert {place.job_id for place in queued(self.state)} == set(waiting_all(self.state, self.now))
 
     @invariant()

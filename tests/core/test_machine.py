@@ -13,6 +13,7 @@ from jupyter_gpusched.core.messages import (
     Launch,
     LaunchFailed,
     MainEnded,
+    Overrun,
     Placed,
     SampleNow,
     Started,
@@ -81,13 +82,14 @@ def events(the_job):
         Voided(the_job.id, number),
         Vanished(the_job.id, number, "the machine was restarted"),
         GpuLost(the_job.id, number, "GPU 0, the card fell off the bus"),
+        Overrun(the_job.id, number, "it used 9.0G on GPU 0, where it had asked for 4.0G"),
         CancelRequested(the_job.id, "bob"),
         Amended(the_job.id, "ann", terms()),
     ]
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("at", range(12))
+@pytest.mark.parametrize("at", range(14))
 def test_every_pair_of_phase_and_event_does_what_the_table_says(phase, at):
     before = in_phase(phase)
     event = events(before)[at]

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import (
     Amended,
     CancelRequested,
@@ -194,3 +195,29 @@ def test_an_amendment_that_changes_nothing_is_not_written_down():
 def test_only_a_live_job_is_amended():
     with pytest.raises(NotLive):
         apply(State.begin(SETTINGS), Amended("gone", "ann", Terms("x", Request(), Priority.LOW, None, 1.0, 0, ())), 1.0)
+
+
+def retried_where_it_was(*, earlier, now_used):
+    """A job whose second attempt runs on the card where the first may not have let go of everything."""
+    state, _ = busy(ended=False)
+    one = replace(state.jobs["aaaa0001"], retries=1)
+    state = State.begin(SETTINGS, [one], [card(at=10.0)])
+    state, _ = run(state, Exited(one.id, 1, record(1)), now=20.0)
+    state, _ = run(state, Placed(one.id, (grant(one, attempt=2, since=26.0),)), Started(one.id, 2, 26.0), now=26.0)
+    used = {one.id: now_used}, {one.id: earlier}
+    seen = card(used=earlier + now_used, at=27.0, used_by_job=used[0], used_by_earlier=used[1])
+    return run(state, Sampled((seen,)), now=27.0)[0]
+
+
+def test_the_grant_of_an_earlier_attempt_goes_although_the_next_one_runs_on_the_same_card():
+    state = retried_where_it_was(earlier=0, now_used=2 * G)
+    assert [held.attempt for held in state.jobs["aaaa0001"].grants] == [2]
+
+
+def test_what_an_earlier_attempt_still_holds_is_not_taken_for_the_use_of_the_next():
+    state = retried_where_it_was(earlier=4 * G, now_used=2 * G)
+    one = state.jobs["aaaa0001"]
+    assert [(held.attempt, held.promised) for held in one.grants] == [(1, 4 * G), (2, 4 * G)]
+    assert (one.used_vram_mib, one.attempts[-1].peak_vram_mib) == (2 * G, 2 * G)
+    (seen,) = read_books(state, 27.0).cards.values()
+    assert (seen.available, seen.foreign) == (24 * G - 6 * G - 2 * G, 0)

@@ -100,3 +100,40 @@ def test_what_is_not_followed_any_more_is_forgotten():
     before = shares([proc(10, 500)], 500, use(CARD, pids={10}))
     assert before.past.traces
     assert not shares([], 0, past=before.past).past.traces
+
+
+def test_an_earlier_attempt_that_has_not_let_go_is_told_apart_from_the_one_that_runs():
+    first = shares([proc(10, 6000)], 6000, use(CARD, pids={10}), past=shares([], 0).past)
+    both = [use(CARD, alive=False), use(CARD, pids={11}, attempt=2)]
+    seen = shares([proc(10, 6000, here=False), proc(11, 500)], 6500, *both, past=first.past)
+    assert (seen.by_job, seen.by_earlier) == ({"aaaaaaaa": 500}, {"aaaaaaaa": 6000})
+    after = shares([proc(11, 700)], 700, *both, past=seen.past)
+    assert (after.by_job, after.by_earlier) == ({"aaaaaaaa": 700}, {"aaaaaaaa": 0})
+
+
+# --- memory of nobody ---------------------------------------------------------------------
+
+
+def test_what_no_process_has_belongs_to_nobody():
+    assert shares([proc(20, 900)], 3900).nobodys == 3000
+
+
+def test_where_the_driver_lists_nobody_or_speaks_of_other_pids_nobodys_memory_cannot_be_told():
+    assert shares(None, 3900).nobodys is None
+    assert shares([], 3900, own_namespace=True).nobodys is None
+    assert shares([Process(20, None, None)], 3900).nobodys is None
+
+
+def test_memory_of_a_pid_that_has_ended_belongs_to_nobody_where_we_see_all_pids():
+    ended = proc(4711, 900, here=False)
+    matched = Past(matched=True)
+    assert shares([ended], 900, past=matched).nobodys == 900
+    assert shares([ended], 900, past=matched, own_namespace=True).nobodys == 0
+
+
+def test_what_an_ended_job_left_is_its_until_its_time_is_over():
+    """Case 18."""
+    before = shares([proc(10, 2000)], 2000, use(CARD, pids={10})).past
+    ended = shares([], 2000, use(CARD, alive=False), past=before)
+    assert (ended.by_job, ended.nobodys) == ({"aaaaaaaa": 2000}, 0)
+    assert shares([], 2000, past=ended.past).nobodys == 2000

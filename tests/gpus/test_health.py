@@ -10,7 +10,7 @@ MISMATCH = Trouble("LIB_RM_VERSION_MISMATCH", "mismatch")
 def run(*steps):
     health, told = Health(), []
     for at, trouble in steps:
-        health = judge(health, trouble, at, watch_s=60.0)
+        health = judge(health, trouble, at)
         told.append(health.status)
     return told, health
 
@@ -29,14 +29,6 @@ def test_the_time_is_that_of_the_first_failure_and_the_cause_that_of_the_last():
     assert "reboot" in health.cause
 
 
-def test_a_lost_card_is_watched_before_it_is_used_again():
-    told, _ = run((1, LOST), (2, None), (61, None), (62, None))
-    assert told == ["lost", "quarantined", "quarantined", "ok"]
-
-
-def test_a_fault_while_it_is_watched_begins_the_time_anew():
-    assert run((1, LOST), (2, None), (60, SILENT), (62, None), (121, None))[0][-1] == "quarantined"
-
-
-def test_a_driver_that_fails_meanwhile_does_not_make_a_lost_card_well():
-    assert run((1, LOST), (2, MISMATCH), (3, None))[0] == ["lost", "unknown", "quarantined"]
+def test_a_card_that_was_lost_and_answers_is_as_it_answers():
+    """That it gets no jobs nevertheless is the core's: ``tests/core/test_quarantine.py``."""
+    assert run((1, LOST), (2, MISMATCH), (3, None))[0] == ["lost", "unknown", "ok"]

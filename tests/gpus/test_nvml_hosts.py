@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -15,6 +16,7 @@ from fake_nvml import fakegpu
 from waiting import wait_for
 
 from jupyter_gpusched.core.model import GpuSchedError
+from jupyter_gpusched.launch.attempt import read_claim
 
 G = 1024
 
@@ -315,3 +317,39 @@ def test_use_outside_the_queue_is_shown_with_its_owner_and_makes_jobs_wait_in_wo
         state.remove("proc", gpu=1)
     until_phase(client, job_id, "running")
     assert client.job(job_id)["gpus"][0]["index"] == 1
+
+
+# --- what has escaped ------------------------------------------------------------------
+
+ESCAPES = """
+import subprocess, sys, time
+driver = ["FAKE_NVML_STATE=" + sys.argv[1], "LD_LIBRARY_PATH=" + sys.argv[2]]
+leave = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid, flush=True)"
+subprocess.run(["env", "-i", *driver, sys.executable, "-c", leave, *sys.argv[3:]])
+time.sleep(600)
+"""
+
+
+def test_what_escapes_without_a_cgroup_is_named_as_foreign_use_and_not_signalled(machine, start_host, command):
+    """A child without environment, its parents gone, its supervisor killed: its use of the card tells of it."""
+    client = start_host(None, "--GpuSched.cgroups=False", "--GpuSched.release_timeout_s=1").client()
+    driver = [os.environ["FAKE_NVML_STATE"], os.environ["LD_LIBRARY_PATH"]]
+    job_id = client.submit(
+        command(sys.executable, "-c", ESCAPES, *driver, *machine.job("--alloc", "3G", "--hold", "600"), vram="8G")
+    )
+    pid = int(wait_for(lambda: client.log(job_id), "nothing escapes"))
+    try:
+        until_card(client, lambda gpu: (gpu["used_mib"] or 0) > 3 * G, "it takes no memory")
+        os.kill(read_claim(Path(os.environ["GPUSCHED_HOME"], "jobs", job_id), 1)["pid"], signal.SIGKILL)
+        assert client.wait(job_id)["phase"] == "lost"
+        shown = until_card(
+            client,
+            lambda gpu: [h for h in gpu["holders"] if h["kind"] == "foreign"],
+            "nobody is named for the memory",
+        )
+        foreign = [holder for holder in shown["holders"] if holder["kind"] == "foreign"]
+        assert [(holder["pid"], holder["user"]) for holder in foreign] == [(pid, "root")]
+        assert foreign[0]["vram_mib"] > 3 * G
+        os.kill(pid, 0)  # it lives
+    finally:
+        os.kill(pid, signal.SIGKILL)

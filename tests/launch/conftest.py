@@ -53,8 +53,9 @@ class Workbench:
         self.launcher = self.new_launcher()
         self.folders = []
 
-    def new_launcher(self):
-        return LocalLauncher(self._report, environ={"GPUSCHED_HOME": "/somewhere", "PATH": os.environ["PATH"]})
+    def new_launcher(self, **options):
+        environ = {"GPUSCHED_HOME": "/somewhere", "PATH": os.environ["PATH"]}
+        return LocalLauncher(self._report, environ=environ, **options)
 
     def _report(self, event):
         self.events.append(event)

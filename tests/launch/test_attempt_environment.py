@@ -1,9 +1,12 @@
 """What a job finds in its environment."""
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpusched.core.environment import attempt_environment, submitted
 from jupyter_gpusched.core.model import Kind, Request, Work
+from jupyter_gpusched.core.quantities import Mib
 
 from .conftest import a_grant, a_job
 
@@ -115,3 +118,37 @@ def test_a_job_finds_its_host_where_the_submitter_found_it_else_where_the_host_i
 
 def test_output_is_never_held_back():
     assert environment()["PYTHONUNBUFFERED"] == "1"
+
+
+def capped(env=(), **changes):
+    grants = [replace(a_grant(), total=Mib(24564)), replace(a_grant(gpu="GPU-a", index=0), total=Mib(12288))]
+    job = replace(a_job(gpus=2, grants=grants), **changes)
+    work = Work(kind=Kind.COMMAND, cwd="/work", env=dict(env))
+    return attempt_environment(job, work, 1, "/jobs/a", passed_on={}, marker="m", python=None, hook="/hook")
+
+
+def test_jax_and_torch_get_the_promise_as_a_share_of_each_visible_card():
+    found = capped()
+    assert (found["GPUSCHED_CAP"], found["XLA_CLIENT_MEM_FRACTION"]) == ("0.2917,0.1459", "0.1459")
+    assert found["PYTHONPATH"] == "/hook"
+
+
+def test_jax_is_never_given_both_names_of_its_share():
+    found = capped({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5"})
+    assert "XLA_CLIENT_MEM_FRACTION" not in found
+    assert capped({"XLA_CLIENT_MEM_FRACTION": "0.9"})["XLA_CLIENT_MEM_FRACTION"] == "0.9"
+
+
+def test_the_users_path_of_modules_keeps_its_order_behind_the_hook():
+    assert capped({"PYTHONPATH": "/a::/b:/hook"})["PYTHONPATH"] == "/hook:/a::/b"
+
+
+def test_who_wants_no_cap_has_none_of_them():
+    for found in (capped(cap=False), capped({"GPUSCHED_CAP": "off"})):
+        assert found["GPUSCHED_CAP"] == "off"
+        assert not {"PYTHONPATH", "XLA_CLIENT_MEM_FRACTION", "CUPY_GPU_MEMORY_LIMIT"} & found.keys()
+
+
+def test_without_the_size_of_a_card_there_is_no_share_of_it():
+    job = a_job(gpus=1, grants=[a_grant()])
+    assert not {"GPUSCHED_CAP", "XLA_CLIENT_MEM_FRACTION"} & environment(job).keys()

@@ -10,6 +10,7 @@ import pytest
 from jupyter_gpusched.core.model import ExitRecord, Kind
 from jupyter_gpusched.launch import attempt as files
 from jupyter_gpusched.launch.ends import exit_record
+from jupyter_gpusched.launch.logs import log_tail
 from jupyter_gpusched.runner.records import read_stop_file, take_claim
 
 
@@ -62,8 +63,14 @@ def test_a_void_claim_says_who_and_why(tmp_path):
 
 def test_the_first_reason_for_a_stop_stands(tmp_path, place):
     files.write_stop(tmp_path, 1, "timeout", 30.0)
-    files.write_stop(tmp_path, 1, "cancelled", 0.0)
+    files.write_stop(tmp_path, 1, "cancelled", 60.0)
     assert (place / "stop").read_text() == "timeout\ngrace 30.0\n"
+
+
+def test_another_reason_can_shorten_the_grace_of_the_first(tmp_path, place):
+    files.write_stop(tmp_path, 1, "timeout", 30.0)
+    files.write_stop(tmp_path, 1, "cancelled", 0.0)
+    assert (place / "stop").read_text() == "timeout\ngrace 0.0\n"
 
 
 @pytest.mark.parametrize("trick", ["link", "folder", "fifo", "linked attempt", "nothing"])
@@ -94,7 +101,7 @@ def test_a_log_is_read_by_offset_and_limit(tmp_path, place):
     (place / "log").write_bytes(b"0123456789")
     assert files.read_log(tmp_path, 1, 3, 4) == b"3456"
     assert files.read_log(tmp_path, 1, 10, 4) == b""
-    assert files.log_tail(tmp_path, 1, 4) == b"6789"
+    assert log_tail(tmp_path, 1, 4) == b"6789"
 
 
 def test_the_log_of_a_command_is_one_stream_whose_cursor_is_a_place_in_it(tmp_path, place):
@@ -201,6 +208,19 @@ def test_the_same_reason_again_can_shorten_the_grace_and_never_lengthen_it(tmp_p
     for grace_s, stands in ((30.0, "30.0"), (2.0, "2.0"), (9.0, "2.0")):
         files.write_stop(tmp_path, 1, "cancelled", grace_s)
         assert (place / "stop").read_text() == f"cancelled\ngrace {stands}\n"
+
+
+def test_a_claim_taken_while_it_is_looked_for_is_read_whole(tmp_path, monkeypatch):
+    """A supervisor that claims between two looks of a recovering host has not spoilt its record."""
+    looks = files._is_there
+
+    def claimed_meanwhile(folder, attempt, name):
+        take_claim(str(folder / f"attempt-{attempt}"), {"pid": 4711, "start_time": 5, "boot_id": "b", "marker": "a"})
+        return looks(folder, attempt, name)
+
+    (tmp_path / "attempt-1").mkdir()
+    monkeypatch.setattr(files, "_is_there", claimed_meanwhile)
+    assert files.read_claim(tmp_path, 1)["pid"] == 4711
 
 
 def test_of_a_long_journal_the_newest_outputs_can_be_had_alone(tmp_path, place):

@@ -15,6 +15,7 @@ import pytest
 from jupyter_gpusched.core.model import Attempt, Job, Kind, Phase, Priority, Request, Work
 from jupyter_gpusched.launch import attempt as files
 from jupyter_gpusched.launch.ends import exit_record
+from jupyter_gpusched.launch.logs import log_tail
 from jupyter_gpusched.launch.orders import supervisor_order
 from jupyter_gpusched.launch.spawn import spawn
 from jupyter_gpusched.ports import LaunchOrder
@@ -31,7 +32,7 @@ class Ended:
     @property
     def exit(self):
         raw = files.read_exit(self.folder, 1)
-        return exit_record(raw, files.log_tail(self.folder, 1), self.kind, now=time.time())
+        return exit_record(raw, log_tail(self.folder, 1), self.kind, now=time.time())
 
     @property
     def log(self):
@@ -39,7 +40,10 @@ class Ended:
 
     @property
     def outputs(self):
-        return files.outputs(self.folder, 1, 0, final=True)[0]
+        items, cursor = files.outputs(self.folder, 1, 0, final=True)
+        while (page := files.outputs(self.folder, 1, cursor, final=True))[0]:
+            items, cursor = items + page[0], page[1]
+        return items
 
     def text(self, name="stdout"):
         return "".join(o["text"] for o in self.outputs if o["output_type"] == "stream" and o["name"] == name)

@@ -79,6 +79,18 @@ def test_processes_are_found_by_their_marker():
         process.wait()
 
 
+@pytest.mark.parametrize("name", ["OLD_GPUSCHED_MARKER", "NOTE"])
+def test_a_marker_inside_another_variable_marks_nothing(name):
+    marker = f"GPUSCHED_MARKER=inside-{os.getpid()}"
+    text = marker.partition("=")[2] if name.startswith("OLD") else f"see {marker}"
+    process = subprocess.Popen(["sleep", "600"], env={name: text, "LONGER": f"{marker}0"}, start_new_session=True)
+    try:
+        assert bearers(marker.encode()) == {}
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_zombie_counts_as_gone():
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -39,7 +39,7 @@ def test_everything_is_there_after_reopening(path, store, epoch, submit, make_jo
     reopened = SqliteStore(path)
     try:
         assert [job.id for job in reopened.live()] == ["aaaaaaaa"]
-        assert reopened.last_seq() == 1
+        assert reopened.last_seq() == 2
         assert reopened.take_over(at=2.0, host="second") == epoch + 1
     finally:
         reopened.close()
@@ -80,8 +80,8 @@ def test_a_later_host_fences_the_earlier_one(path, store, epoch, submit, make_jo
 def test_sequence_numbers_rise_strictly_over_batches(store, epoch, submit, make_job):
     first = submit(store, epoch, make_job("aaaaaaaa"), make_job("bbbbbbbb"))
     second = submit(store, epoch, make_job("cccccccc"))
-    assert [record.seq for record in first + second] == [1, 2, 3]
-    assert store.last_seq() == 3
+    assert [record.seq for record in first + second] == [2, 3, 4]
+    assert store.last_seq() == 4
 
 
 def test_a_new_journal_has_no_events(store):
@@ -94,9 +94,9 @@ def test_events_after_a_cursor_come_in_order_with_their_job_as_it_was(store, epo
     submit(store, epoch, job)
     ended = replace(job, phase=Phase.CANCELLED)
     recorded = store.record([Change(ended, "cancel_requested", 2.0, {"by": "ada"})], {}, epoch=epoch)
-    assert store.events(after=1, limit=10) == recorded
-    assert [record.job.phase for record in store.events(after=0, limit=10)] == [Phase.QUEUED, Phase.CANCELLED]
-    assert [record.seq for record in store.events(after=0, limit=1)] == [1]
+    assert store.events(after=2, limit=10) == recorded
+    assert [record.job.phase for record in store.events(after=1, limit=10)] == [Phase.QUEUED, Phase.CANCELLED]
+    assert [record.seq for record in store.events(after=1, limit=1)] == [2]
 
 
 def test_several_changes_of_one_job_in_a_batch_leave_the_last_and_journal_all(store, epoch, make_job, work):
@@ -105,7 +105,7 @@ def test_several_changes_of_one_job_in_a_batch_leave_the_last_and_journal_all(st
     changes = [Change(job, "submitted", 1.0, {}), Change(starting, "placed", 1.0, {})]
     store.record(changes, {job.id: work}, epoch=epoch)
     assert store.job(job.id) == starting
-    assert [record.kind for record in store.events(after=0, limit=10)] == ["submitted", "placed"]
+    assert [record.kind for record in store.events(after=1, limit=10)] == ["submitted", "placed"]
 
 
 def test_live_means_not_final_or_still_holding_memory(store, epoch, submit, make_job):
@@ -130,7 +130,7 @@ def test_a_used_idempotency_key_writes_nothing_of_the_batch(store, epoch, submit
     with pytest.raises(DuplicateKey):
         submit(store, epoch, make_job("bbbbbbbb"), make_job("cccccccc", key="once"))
     assert store.job("bbbbbbbb") is None
-    assert store.last_seq() == 1
+    assert store.last_seq() == 2
 
 
 def test_two_owners_may_use_the_same_key(store, epoch, submit, make_job):
@@ -205,7 +205,7 @@ def test_a_forgotten_job_leaves_one_event_and_its_key_is_free_again(store, epoch
     assert store.job("aaaaaaaa") is None
     assert store.work("aaaaaaaa") is None
     assert store.jobs() == []
-    assert [(event.seq, event.kind, event.job.name) for event in store.events(after=0, limit=9)] == [
+    assert [(event.seq, event.kind, event.job.name) for event in store.events(after=1, limit=9)] == [
         (last + 1, "deleted", "")
     ]
     submit(store, epoch, replace(make_job(), idempotency_key="once"))

@@ -83,7 +83,7 @@ def test_a_migration_that_fails_changes_nothing(old_file):
 
 def test_no_temporary_copy_is_left(old_file):
     SqliteStore(old_file, schema=ADDS_A_NOTE).close()
-    assert sorted(file.name for file in old_file.parent.iterdir()) == [old_file.name, f"{old_file.name}.v1.bak"]
+    assert sorted(file.name for file in old_file.parent.iterdir()) == [old_file.name, f"{old_file.name}.v{VERSION}.bak"]
 
 
 def test_a_newer_file_is_refused_with_what_to_do_and_left_alone(old_file):

@@ -1,0 +1,56 @@
+"""What a job's owner is told about the VRAM it asked for, from what it was seen to use.
+
+Words only, about one job; the figures are those of the job's record. Simulated cards measure
+nothing, so nothing is said there.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .model import Attempt, Job, Outcome, Phase
+from .quantities import Mib, show_mib
+
+STEP_MIB = 512
+LEAST_RUN_S = 60.0
+"""A shorter run may not have come to what needs the memory."""
+
+WORTH_SAYING_MIB, WORTH_SAYING_SHARE = 1024, 0.25
+"""So much less, in MiB and as a share of what was asked for, is worth a sentence."""
+
+
+def amount_for(peak: float) -> Mib:
+    """What to ask for next time: a tenth more than the peak, in steps of half a GiB."""
+    return Mib(math.ceil(peak * 1.1 / STEP_MIB) * STEP_MIB)
+
+
+def advice(job: Job, *, simulated: bool) -> str | None:
+    """One sentence, or None when there is nothing to say."""
+    if job.overuse is not None and job.overuse.told and not job.phase.final:
+        over = job.overuse
+        above = show_mib(over.used - over.promised)
+        return (
+            f"uses {show_mib(over.used)} on GPU {over.gpu}, {above} more than the {show_mib(over.promised)} "
+            f"it asked for: ask for {show_mib(amount_for(over.used))} next time"
+        )
+    if simulated or job.phase is not Phase.SUCCEEDED:
+        return job.learned
+    return _of_finished(job, job.attempts[-1]) or job.learned
+
+
+def _of_finished(job: Job, last: Attempt) -> str | None:
+    peak = last.peak_vram_mib
+    if peak is None or last.outcome is not Outcome.SUCCEEDED or not last.gpus:
+        return None
+    if last.started_at is None or last.ended_at is None or last.ended_at - last.started_at < LEAST_RUN_S:
+        return None
+    asked = max(grant.promised for grant in last.gpus)
+    had = "had a whole card of" if job.request.whole_cards else "asked"
+    if peak == 0:
+        return f"{had} {show_mib(asked)} and never used the GPU: with --gpus 0 it would not wait for one"
+    better = amount_for(peak)
+    if peak > asked:
+        return f"{had} {show_mib(asked)}, peak {show_mib(peak)}: ask for {show_mib(better)} next time"
+    if asked - better < max(WORTH_SAYING_MIB, asked * WORTH_SAYING_SHARE):
+        return None
+    return f"{had} {show_mib(asked)}, peak {show_mib(peak)}: ask for {show_mib(better)} next time"

@@ -1,0 +1,30 @@
+"""The cgroup of an attempt as the host finds it again: by what the supervisor wrote down, if that can be believed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .means import Hierarchy
+
+NAME = "gpusched-{job_id}-{attempt}-{mark}"
+
+
+def name_of(job_id: str, attempt: int, marker: str) -> str:
+    return NAME.format(job_id=job_id, attempt=attempt, mark=marker[:8])
+
+
+def cgroup_of(record: dict[str, Any], job_id: str, attempt: int, marker: str | None) -> str | None:
+    """The path in a claim; None unless it is a cgroup that can only be this attempt's."""
+    path = record.get("cgroup")
+    if not isinstance(path, str) or marker is None or os.path.basename(path) != name_of(job_id, attempt, marker):  # noqa: PTH119
+        return None
+    real = os.path.realpath(path)
+    return path if real == path and os.path.exists(f"{path}/cgroup.procs") else None  # noqa: PTH110
+
+
+def as_ordered(hierarchy: Hierarchy | None, job_id: str, attempt: int, marker: str) -> dict[str, str] | None:
+    """What the supervisor is told: where cgroups are, and the name of its own."""
+    if hierarchy is None:
+        return None
+    return {"mount": hierarchy.mount, "root": hierarchy.root, "name": name_of(job_id, attempt, marker)}
