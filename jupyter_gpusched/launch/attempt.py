@@ -184,24 +184,30 @@ def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[lis
     their log as one stream, and the cursor is a place in it. ``final`` adds what a cell printed
     last without its journal having it, as after SIGKILL.
     """
-    try:
-        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            return _journaled(folder, attempt, journal.read().split(b"\n"), after, final=final)
-    except OSError:
-        return _as_stream(folder, attempt, after, final=final)
+    items, cursor, _ = newest_outputs(folder, attempt, after, final=final)
+    return items, cursor
 
 
-def cursor_near_end(folder: Path, attempt: int, after: int, newest: int) -> int:
-    """The cursor, not before ``after``, from which on the outputs have about ``newest`` bytes."""
+def newest_outputs(
+    folder: Path, attempt: int, after: int, *, final: bool, newest: int | None = None
+) -> tuple[list[Output], int, bool]:
+    """As ``outputs``, of many about the ``newest`` bytes; and whether some were left out for that."""
     try:
         with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            whole = journal.read().split(b"\n")[:-1]
+            lines = journal.read().split(b"\n")
     except OSError:
-        return max(after, _line_start(folder, attempt, log_size(folder, attempt) - newest))
-    size = cursor = 0
-    for cursor in range(len(whole), after, -1):  # the last line is served, however long it is
+        start = after if newest is None else _line_start(folder, attempt, log_size(folder, attempt) - newest)
+        return *_as_stream(folder, attempt, max(after, start), final=final), start > after
+    start = after if newest is None else _cursor_near_end(lines[:-1], after, newest)
+    return *_journaled(folder, attempt, lines, start, final=final), start > after
+
+
+def _cursor_near_end(whole: list[bytes], after: int, newest: int) -> int:
+    """The cursor, not before ``after``, from which on these lines have about ``newest`` bytes."""
+    size = 0
+    for cursor in range(len(whole), after, -1):
         size += len(whole[cursor - 1])
-        if size > newest and cursor < len(whole):
+        if size > newest and cursor < len(whole):  # the last line is served, however long it is
             return cursor
     return after
 

@@ -69,7 +69,9 @@ def main() -> None:
 def take(lab: conftest.Lab, browser: object) -> None:
     context = browser.new_context(viewport={"width": 1100, "height": 1400}, device_scale_factor=1.5)
     page = conftest.Page(context.new_page())
-    page.open(lab.notebook("pictures.ipynb", "%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, WIDGETS, "fit(epochs=20)"))
+    page.open(
+        lab.notebook("pictures.ipynb", "%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, WIDGETS, "fit(epochs=20)")
+    )
     page.page.evaluate("() => jupyterapp.shell.collapseLeft()")
     for cell in range(5):
         page.run(cell)
