@@ -144,7 +144,14 @@ def reference() -> str:
         (
             "Views",
             _fields(
-                wire.Health, wire.JobView, wire.AttemptView, wire.GpuRef, wire.GpuView, wire.Holder, wire.HealthOfGpu
+                wire.Health,
+                wire.JobView,
+                wire.Progress,
+                wire.AttemptView,
+                wire.GpuRef,
+                wire.GpuView,
+                wire.Holder,
+                wire.HealthOfGpu,
             ),
         ),
     ]
