@@ -105,6 +105,12 @@ class FakeHost:
         end = None if limit is None else offset + limit
         return self.logs.get(job_id, b"")[offset:end]
 
+    def whole_log(self, job_id, *, attempt=None):
+        yield self.log(job_id)
+
+    def log_tail(self, job_id, most):
+        return self.log(job_id)[-most:]
+
     def follow(self, job_id):
         text = self.log(job_id)
         yield from (text[at : at + 5] for at in range(0, len(text), 5))
