@@ -27,6 +27,8 @@ export function job(id: string, more: Partial<JobView> = {}): JobView {
     signal: null,
     used_vram_mib: null,
     peak_vram_mib: null,
+    overuse_mib: null,
+    cap: null,
     peak_rss_mib: null,
     progress: null,
     time_limit_s: null,
@@ -58,9 +60,12 @@ export function gpu(more: Partial<GpuView> = {}): GpuView {
     temperature_c: null,
     power_w: null,
     compute_mode: null,
-    health: { status: 'ok', cause: null, since: null },
+    health: { status: 'ok', cause: null, since: null, by: null },
     simulated: true,
     sampled_at: 1,
+    unattributed_mib: null,
+    device_file: null,
+    opened_by: [],
     holders: [],
     ...more
   };

@@ -190,7 +190,8 @@ class Page:
     def _note_console(self, message: Any) -> None:
         """Warnings of JupyterLab's own and requests that a test makes fail are not ours."""
         where = message.location.get("url", "")
-        if message.type == "error" and "jupyter-gpusched" in where:
+        of_network = message.text.startswith(("WebSocket connection to", "Failed to load resource"))
+        if message.type == "error" and "jupyter-gpusched" in where and not of_network:
             self.troubles.append(f"{where}: {message.text}")
 
     def open_lab(self, lab: Lab) -> None:

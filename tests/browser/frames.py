@@ -69,8 +69,8 @@ class Host:
         socket.send(json.dumps(self._snapshot))
 
     def _answer(self, route: Any) -> None:
-        path = route.request.url.partition("/gpusched/api/v1/")[2]
-        if path.startswith("jobs?"):
+        path, _, _ = route.request.url.partition("/gpusched/api/v1/")[2].partition("?")
+        if path == "jobs":
             route.fulfill(json={"items": [], "next_cursor": None})
         elif path == "health":
             route.fulfill(json={"gpu_cause": self._cause})

@@ -64,6 +64,7 @@ def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page
         holder(job_id="mine0002", state="releasing", vram_mib=512),
     ]
     show(lab, page, gpus=[gpu(0, holders=holders, foreign_mib=1000)], jobs=[job("mine0001")])
+    expect(parts(page)).to_have_count(6)
     kinds = parts(page).evaluate_all("parts => parts.map(part => part.dataset.kind)")
     assert kinds == ["own", "others", "lease", "foreign", "releasing", "free"]
     others = parts(page).nth(1)

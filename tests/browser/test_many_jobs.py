@@ -61,4 +61,4 @@ def test_two_thousand_jobs_are_scrolled_searched_and_followed_without_delay(lab,
     entry = panel.get_by_test_id("gpusched-entry").filter(has_text="sweep 1").first
     entry.focus()
     page.page.keyboard.press("End")
-    expect(panel.get_by_test_id("gpusched-entry").filter(has_text=f"sweep {MANY - 1}")).to_be_focused(timeout=60_000)
+    expect(panel.get_by_test_id("gpusched-entry").filter(has_text="cancelled")).to_be_focused()

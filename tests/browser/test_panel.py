@@ -258,15 +258,15 @@ def test_a_tab_in_the_background_asks_for_nothing_and_is_up_to_date_when_it_come
 
 
 def test_the_panel_says_that_the_server_is_gone_and_goes_on_with_the_next(lab, busy, page, panel):
-    expect(phase(entry(page, "busy"))).to_have_text("running")
+    expect(phase(entry(page, busy))).to_have_text("running")
     lab.kill()
     expect(page.find("unconnected")).to_contain_text("Reconnecting")
-    expect(phase(entry(page, "busy"))).to_have_text("running")
+    expect(phase(entry(page, busy))).to_have_text("running")
     lab.start()
     expect(page.find("unconnected")).to_have_count(0, timeout=60_000)
     wait_for(lab.answers, "JupyterLab does not start again")
     lab.ask(f"jobs/{busy}/cancel", {"grace": "0s"})
-    expect(phase(entry(page, "busy"))).to_have_text("cancelled")
+    expect(phase(entry(page, busy))).to_have_text("cancelled")
 
 
 def test_the_servers_log_has_no_errors(lab):

@@ -50,6 +50,8 @@ class FakeHost:
         self.logs = {}
         self.lines = {}
         self.results = {}
+        self.timelines = {}
+        self.advice = None
         self.cards = [a_gpu()]
         self.ending = {"phase": "succeeded", "exit_code": 0, "started_at": 1001.0, "ended_at": 1005.0}
         self.starts = []
@@ -59,7 +61,7 @@ class FakeHost:
     def submit(self, spec):
         job_id = f"job{len(self.specs):05d}"
         self.specs.append(spec)
-        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []))
+        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []), advice=self.advice)
         return job_id
 
     def resubmit(self, job_id, changes=None):
@@ -123,6 +125,15 @@ class FakeHost:
         self.job(job_id)
         end = None if limit is None else offset + limit
         return self.logs.get(job_id, b"")[offset:end]
+
+    def timeline(self, job_id, *, attempt=None):
+        return self.timelines.get((job_id, attempt), [])
+
+    def log_tail(self, job_id, most):
+        return self.log(job_id)[-most:]
+
+    def whole_log(self, job_id, *, attempt=None):
+        yield self.log(job_id)
 
     def follow(self, job_id):
         text = self.log(job_id)
