@@ -64,6 +64,7 @@ export function gpu(more: Partial<GpuView> = {}): GpuView {
     simulated: true,
     sampled_at: 1,
     unattributed_mib: null,
+    device_file: null,
     opened_by: [],
     holders: [],
     ...more
