@@ -224,12 +224,12 @@ class OutputsHandler(OfJob):
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         after = int(self.number("after", 0))
         final = job.phase.final or number != job.attempt
-        newest = self.number("newest")
+        asked = self.number("newest")
+        newest = None if asked is None else int(asked)
 
         def read() -> wire.Outputs:
-            start = after if newest is None else files.cursor_near_end(folder, number, after, int(newest))
-            items, following = files.outputs(folder, number, start, final=final)
-            return wire.Outputs(items=items, next=following, final=final, left_out=start > after)
+            items, following, left_out = files.newest_outputs(folder, number, after, final=final, newest=newest)
+            return wire.Outputs(items=items, next=following, final=final, left_out=left_out)
 
         self.answer(await anyio.to_thread.run_sync(read))
 

@@ -176,11 +176,22 @@ def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[lis
     what is asked for again with the same cursor and brings nothing is the end. ``final`` adds what
     a cell printed last without its journal having it, as after SIGKILL.
     """
+    items, cursor, _ = newest_outputs(folder, attempt, after, final=final)
+    return items, cursor
+
+
+def newest_outputs(
+    folder: Path, attempt: int, after: int, *, final: bool, newest: int | None = None
+) -> tuple[list[Output], int, bool]:
+    """As ``outputs``, of many about the ``newest`` bytes; and whether some were left out for that."""
     try:
         with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            return _journaled(folder, attempt, journal, after, final=final)
+            start = after if newest is None else _cursor_near_end(journal, after, newest)
+            journal.seek(0)
+            return *_journaled(folder, attempt, journal, start, final=final), start > after
     except OSError:
-        return _as_stream(folder, attempt, after, final=final)
+        start = after if newest is None else _line_start(folder, attempt, log_size(folder, attempt) - newest)
+        return *_as_stream(folder, attempt, max(after, start), final=final), start > after
 
 
 def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, final: bool) -> tuple[list[Output], int]:
@@ -203,17 +214,13 @@ def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, fin
     return items, whole + 1
 
 
-def cursor_near_end(folder: Path, attempt: int, after: int, newest: int) -> int:
-    """The cursor, not before ``after``, from which on the outputs have about ``newest`` bytes."""
-    try:
-        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            whole = journal.read().split(b"\n")[:-1]
-    except OSError:
-        return max(after, _line_start(folder, attempt, log_size(folder, attempt) - newest))
-    size = cursor = 0
-    for cursor in range(len(whole), after, -1):  # the last line is served, however long it is
-        size += len(whole[cursor - 1])
-        if size > newest and cursor < len(whole):
+def _cursor_near_end(journal: BinaryIO, after: int, newest: int) -> int:
+    """The cursor, not before ``after``, from which on its whole lines have about ``newest`` bytes."""
+    sizes = [len(line) for line in journal if line.endswith(b"\n")]
+    size = 0
+    for cursor in range(len(sizes), after, -1):
+        size += sizes[cursor - 1]
+        if size > newest and cursor < len(sizes):  # the last line is served, however long it is
             return cursor
     return after
 

@@ -77,7 +77,8 @@ function Runs(props: { id: string; saved: JobView | null; trusted: boolean }): J
     store.want(newId);
     setKnown(before => [...before, newId]);
   };
-  const ids = [props.id, ...new Set([...later(props.id, jobs), ...known])].slice(-LONGEST_CHAIN);
+  const made = React.useMemo(() => later(props.id, jobs), [props.id, jobs]);
+  const ids = [props.id, ...new Set([...made, ...known])].slice(-LONGEST_CHAIN);
   return (
     <>
       {ids.map(id => (
@@ -89,8 +90,9 @@ function Runs(props: { id: string; saved: JobView | null; trusted: boolean }): J
 
 function later(first: string, jobs: State['jobs']): string[] {
   const found = new Set([first]);
-  const inOrder = [...jobs.values()].sort((a, b) => a.submitted_at - b.submitted_at);
-  inOrder.forEach(view => view.parent_id !== null && found.has(view.parent_id) && found.add(view.id));
+  const again = [...jobs.values()].filter(view => view.parent_id !== null);
+  again.sort((a, b) => a.submitted_at - b.submitted_at);
+  again.forEach(view => found.has(view.parent_id ?? '') && found.add(view.id));
   found.delete(first);
   return [...found];
 }

@@ -41,13 +41,23 @@ export function ResubmitForm({ view, onDone, onClose }: Props): JSX.Element {
       send(changesOf(view, trimmed(terms)));
     }
   };
+  /** A notebook takes Enter in its outputs for itself, so that the browser's own sending of forms does not happen. */
+  const keyed = (event: React.KeyboardEvent<HTMLFormElement>): void => {
+    if (event.key === 'Escape') {
+      onClose();
+    } else if (event.key === 'Enter' && event.target instanceof HTMLInputElement) {
+      event.preventDefault();
+      event.currentTarget.requestSubmit();
+    }
+  };
   const more = moreMemory(view);
   return (
     <form
       className="gpusched-again"
       data-testid="gpusched-again"
       onSubmit={submit}
-      onKeyDown={event => event.key === 'Escape' && onClose()}
+      onKeyDown={keyed}
+      data-lm-suppress-shortcuts="true"
     >
       <div className="gpusched-row">
         <span className="gpusched-facts">{trans.__('Run again:')}</span>

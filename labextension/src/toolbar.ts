@@ -42,12 +42,15 @@ const plugin: JupyterFrontEndPlugin<void> = {
         }
       }
     });
+    notebooks.activeCellChanged.connect(() => app.commands.notifyCommandChanged(COMMAND));
     palette?.addItem({ command: COMMAND, category: trans.__('GPU Jobs') });
   }
 };
 
+/** A code cell of a notebook in Python, or in one that does not say yet. */
 function canRun(panel: NotebookPanel | null): panel is NotebookPanel {
-  return panel?.content.activeCell?.model.type === 'code' && !panel.content.activeCell.model.sharedModel.isDisposed;
+  const language = panel?.model?.defaultKernelLanguage ?? '';
+  return panel?.content.activeCell?.model.type === 'code' && (!language || language.includes('python'));
 }
 
 /** The terms that were given, or null when nothing was run. */

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import conftest  # noqa: E402
+from PIL import Image  # noqa: E402  (it comes with Matplotlib)
 from playwright.sync_api import sync_playwright  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
@@ -44,6 +45,8 @@ def accuracy(right, of):
 print("evaluating")
 accuracy(3, 0)
 """
+WIDGETS = """import ipywidgets, jupyter_gpusched as gs
+ipywidgets.HBox([gs.GpuMonitor(), gs.JobQueue()])"""
 WAITS = "%gpujob --gpus 2 --name 'all cards' ! true"
 
 
@@ -67,9 +70,11 @@ def main() -> None:
 def take(lab: conftest.Lab, browser: object) -> None:
     context = browser.new_context(viewport={"width": 1100, "height": 1400}, device_scale_factor=1.5)
     page = conftest.Page(context.new_page())
-    page.open(lab.notebook("pictures.ipynb", "%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, "fit(epochs=20)"))
+    page.open(
+        lab.notebook("pictures.ipynb", "%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, WIDGETS, "fit(epochs=20)")
+    )
     page.page.evaluate("() => jupyterapp.shell.collapseLeft()")
-    for cell in range(4):
+    for cell in range(5):
         page.run(cell)
     cards = page.find("card")
     cards.nth(2).get_by_text("ZeroDivisionError").first.wait_for()
@@ -77,6 +82,7 @@ def take(lab: conftest.Lab, browser: object) -> None:
     wait_for((lab.root / "half").exists, "the job does not come to its half")
     cards.nth(0).get_by_test_id("gpusched-progress").wait_for()
     cards.nth(0).get_by_test_id("gpusched-memory").wait_for()
+    page.page.locator(".gpusched-w-row").filter(has_text="fit the model").click()
     for theme, name in (("JupyterLab Light", "light"), ("JupyterLab Dark", "dark")):
         page.command("apputils:change-theme", theme=theme)
         page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
@@ -88,7 +94,8 @@ def take(lab: conftest.Lab, browser: object) -> None:
             cards.nth(number).screenshot(path=IMAGES / f"card-{what}-{name}.png")
             if what == "failed":
                 cards.nth(number).get_by_test_id("gpusched-resubmit").click()
-        page.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 4; }")
+        page.page.locator(".widget-hbox").screenshot(path=IMAGES / f"card-widgets-{name}.png")
+        page.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 5; }")
         page.page.evaluate("() => { jupyterapp.commands.execute('gpusched:run-cell'); }")
         form = page.page.locator(".jp-Dialog-content")
         form.wait_for()
@@ -97,6 +104,8 @@ def take(lab: conftest.Lab, browser: object) -> None:
         form.screenshot(path=IMAGES / f"card-form-{name}.png")
         page.page.keyboard.press("Escape")
         form.wait_for(state="detached")
+    for image in IMAGES.glob("card-*.png"):  # few colours: a third of the size
+        Image.open(image).convert("RGB").quantize(128).save(image, optimize=True)
     (lab.root / "go").write_text("")
     page.page.get_by_text("100%").first.wait_for()
     context.close()

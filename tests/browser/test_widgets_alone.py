@@ -51,7 +51,7 @@ def test_cards_queue_and_job_are_live_side_by_side_and_act_through_the_kernel(la
         "ipywidgets.link((queue, 'selected'), (chosen, 'value'))\n"
         "ipywidgets.VBox([ipywidgets.HBox([monitor, queue]), chosen])"
     )
-    page.open(lab.notebook("live.ipynb", LOAD, gated("first"), gated("second"), layout, "_1.widget()"))
+    page.open(lab.notebook("live.ipynb", LOAD, gated("first"), gated("second"), layout, "_3.widget()"))
     for cell in range(5):
         page.run(cell)
     monitor, queue, job = (page.page.locator(".gpusched-w-box").nth(n) for n in range(3))

@@ -223,19 +223,24 @@ def test_a_claim_taken_while_it_is_looked_for_is_read_whole(tmp_path, monkeypatc
     assert files.read_claim(tmp_path, 1)["pid"] == 4711
 
 
+def newest(tmp_path, after, size):
+    """How many outputs come, the cursor, and whether some were left out."""
+    items, cursor, left_out = files.newest_outputs(tmp_path, 1, after, final=False, newest=size)
+    return len(items), cursor, left_out
+
+
 def test_of_a_long_journal_the_newest_outputs_can_be_had_alone(tmp_path, place):
-    lines = [stream("x" * 1000, n) for n in range(10)]
-    journal(place, *lines)
-    cursor = files.cursor_near_end(tmp_path, 1, 0, 3500)
-    assert len(files.outputs(tmp_path, 1, cursor, final=False)[0]) == 3
-    assert files.cursor_near_end(tmp_path, 1, 9, 3500) == 9
-    assert files.cursor_near_end(tmp_path, 1, 11, 3500) == 11
-    assert files.cursor_near_end(tmp_path, 1, 0, 10**9) == 0
-    assert files.cursor_near_end(tmp_path, 1, 0, 1) == 9  # one that is larger is not withheld
+    journal(place, *(stream("x" * 1000, n) for n in range(10)))
+    assert newest(tmp_path, 0, 3500) == (3, 10, True)
+    assert newest(tmp_path, 9, 3500) == (1, 10, False)
+    assert newest(tmp_path, 11, 3500) == (0, 11, False)
+    assert newest(tmp_path, 0, 10**9) == (10, 10, False)
+    assert newest(tmp_path, 0, 1) == (1, 10, True)  # one that is larger is not withheld
 
 
 def test_of_a_long_log_the_newest_lines_can_be_had_alone(tmp_path, place):
     (place / "log").write_bytes(b"first\nsecond\nthird\n")
-    assert files.cursor_near_end(tmp_path, 1, 0, 8) == len("first\nsecond\n")
-    assert files.cursor_near_end(tmp_path, 1, 0, 1000) == 0
-    assert files.cursor_near_end(tmp_path, 1, 17, 8) == 17
+    items, cursor, left_out = files.newest_outputs(tmp_path, 1, 0, final=False, newest=8)
+    assert (items[0]["text"], cursor, left_out) == ("third\n", 19, True)
+    assert newest(tmp_path, 0, 1000) == (1, 19, False)
+    assert newest(tmp_path, 17, 8) == (1, 19, False)
