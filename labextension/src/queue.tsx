@@ -441,6 +441,13 @@ function useFocus(
   selection: ReturnType<typeof useSelection>
 ): void {
   const { active, moved } = selection;
+  const held = box.current?.querySelector(':focus')?.getAttribute('data-job-id') ?? null;
+  React.useLayoutEffect(() => {
+    // A row that changes its place may be taken out and put in again, which costs it the focus.
+    if (held !== null && !box.current?.querySelector(':focus')) {
+      rowOf(box, held)?.focus({ preventScroll: true });
+    }
+  });
   React.useLayoutEffect(() => {
     const node = box.current;
     const at = rows.findIndex(row => row.kind === 'job' && row.view.id === active);
@@ -454,8 +461,12 @@ function useFocus(
     } else if (bottom > node.scrollTop + node.clientHeight) {
       node.scrollTop = bottom - node.clientHeight;
     }
-    node.querySelector<HTMLElement>(`[data-job-id="${active}"]`)?.focus({ preventScroll: true });
+    rowOf(box, active)?.focus({ preventScroll: true });
   }, [moved, active]); // eslint-disable-line react-hooks/exhaustive-deps -- only a key moves the focus, never a new row
+}
+
+function rowOf(box: React.RefObject<HTMLElement>, id: string | null): HTMLElement | null {
+  return id === null ? null : (box.current?.querySelector<HTMLElement>(`[data-job-id="${CSS.escape(id)}"]`) ?? null);
 }
 
 function startOfDay(now: number): number {
