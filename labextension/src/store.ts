@@ -74,7 +74,7 @@ export class Store {
   }
 
   async cancel(id: string): Promise<void> {
-    this._set(merge(this._state, [await api.cancel(id)], 'newer', this._wanted));
+    this._put(await api.cancel(id));
   }
 
   /** Queue the same work again; returns the new job's id. */
@@ -92,7 +92,12 @@ export class Store {
   }
 
   async reorder(id: string, where: { before: string } | { after: string }): Promise<void> {
-    this._set(merge(this._state, [await api.reorder(id, where)], 'newer', this._wanted));
+    this._put(await api.reorder(id, where));
+  }
+
+  /** Take in an answer; into the state as it is now, and not as it was when the question was asked. */
+  private _put(view: JobView): void {
+    this._set(merge(this._state, [view], 'newer', this._wanted));
   }
 
   private _set(state: State): void {
@@ -107,7 +112,7 @@ export class Store {
 
   private async _ask(id: string): Promise<void> {
     try {
-      this._set(merge(this._state, [await api.job(id)], 'newer', this._wanted));
+      this._put(await api.job(id));
     } catch (error) {
       if (error instanceof api.Refused && error.status === 404) {
         this._set({ ...this._state, unknown: new Set(this._state.unknown).add(id) });
@@ -163,7 +168,8 @@ export class Store {
       [...wanted, ...[...left].slice(0, MOST_ASKED_SINGLY)].forEach(id => void this._ask(id));
       this._drop([...left].slice(MOST_ASKED_SINGLY));
       if (!this._state.gpus.length) {
-        this._set({ ...this._state, gpuCause: (await api.health()).gpu_cause });
+        const { gpu_cause } = await api.health();
+        this._set({ ...this._state, gpuCause: gpu_cause });
       }
     } catch (error) {
       console.debug('jupyter-gpusched: the list of recent jobs did not come', error);
