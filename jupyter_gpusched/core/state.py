@@ -2,18 +2,16 @@
 
 ``apply`` is the core's one door: it moves jobs by ``machine.advance``, takes in samples of
 the cards and lets go of memory that they show freed. Beside the live jobs it keeps what a
-scheduling pass would otherwise have to search for: the queue in rank order, class by
-class, and who is busy. It decides nothing about who starts; that is ``policy``.
+scheduling pass would otherwise have to search for (the queue by lines, who is busy) and what
+the past teaches. It decides nothing about who starts; that is ``policy``.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import NamedTuple
 
+from .compute import watched
 from .machine import JobEvent, advance
 from .messages import (
     Amended,
@@ -21,6 +19,7 @@ from .messages import (
     Change,
     Claimed,
     Event,
+    Evicted,
     Exited,
     GpuLost,
     Instruction,
@@ -33,15 +32,16 @@ from .messages import (
     Vanished,
     Voided,
 )
-from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Priority, Request, Settings
+from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Settings
+from .past import Past, appraised
+from .persistent import Map
+from .queue import Queue
 from .release import measure, released
-
-BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
-"""What a priority is worth: a high job is ranked as if it had been submitted an hour earlier."""
 
 _KINDS: Mapping[type[Event], str] = {
     Placed: "placed",
     Claimed: "claimed",
+    Evicted: "evicted",
     Started: "started",
     MainEnded: "main_ended",
     Exited: "exited",
@@ -52,20 +52,6 @@ _KINDS: Mapping[type[Event], str] = {
     CancelRequested: "cancel_requested",
     Amended: "amended",
 }
-
-
-class Rank(NamedTuple):
-    """A job's place in the queue; smaller is earlier. Time does not change it, only a change of priority."""
-
-    key: float
-    job_id: JobId
-
-
-class RequestClass(NamedTuple):
-    """Jobs that ask for the same at the same priority: if the first does not fit, none does."""
-
-    request: Request
-    priority: Priority
 
 
 class NotLive(IllegalTransition):
@@ -80,24 +66,34 @@ class NotLive(IllegalTransition):
 class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
 
-    queue        queued jobs by class, each class in rank order.
+    queue        queued jobs, by lines.
     busy         jobs that are in an attempt or still hold grants.
     backing_off  queued jobs with a ``not_before``.
-    claimant     the queued job for which cards are kept.
+    claimants    queued jobs for which cards are kept.
+    past         what ended attempts teach, and who has used how much.
     """
 
     settings: Settings
-    jobs: Mapping[JobId, Job] = field(default_factory=dict)
+    jobs: Map[Job] = field(default_factory=Map)
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
-    queue: Mapping[RequestClass, tuple[Rank, ...]] = field(default_factory=dict)
+    queue: Queue = field(default_factory=Queue)
     busy: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
-    claimant: JobId | None = None
+    claimants: frozenset[JobId] = frozenset()
+    past: Past = field(default_factory=Past)
 
     @classmethod
-    def begin(cls, settings: Settings, jobs: Iterable[Job] = (), gpus: Iterable[Gpu] = ()) -> State:
+    def begin(
+        cls, settings: Settings, jobs: Iterable[Job] = (), gpus: Iterable[Gpu] = (), past: Past | None = None
+    ) -> State:
         """The state of these jobs (those that are not live are left out) and cards."""
-        return _with_jobs(cls(settings, gpus=_by_uuid(gpus)), tuple(jobs))
+        return _with_jobs(cls(settings, gpus=_by_uuid(gpus), past=past or Past()), tuple(jobs))
+
+    @property
+    def claimant(self) -> Job | None:
+        """The job that has waited so long that cards are kept for it; one at a time."""
+        waiting = (self.jobs[job_id] for job_id in self.claimants)
+        return next((job for job in waiting if job.claim is not None and not job.claim.evicting), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +124,6 @@ def release_overdue(state: State, now: float) -> Step:
     return _written(state, _releases(state, now), now)
 
 
-def rank(job: Job) -> Rank:
-    return Rank(job.submitted_at - BONUS_S[job.priority], job.id)
-
-
-def class_of(job: Job) -> RequestClass:
-    return RequestClass(job.request, job.priority)
-
-
-def queued(state: State) -> list[Rank]:
-    """The whole queue in rank order."""
-    return sorted(chain.from_iterable(state.queue.values()))
-
-
 # --- the three kinds of events --------------------------------------------------------
 
 
@@ -150,8 +133,9 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
         if job.id in state.jobs or job.id in seen or job.phase is not Phase.QUEUED:
             raise IllegalTransition(state.jobs.get(job.id, job), event)
         seen.add(job.id)
-    changes = tuple(Change(job, "submitted", now, {}) for job in event.jobs)
-    return Step(_with_jobs(state, event.jobs), changes)
+    jobs = appraised(event.jobs, now, busy=_busy_jobs(state), queue=state.queue, gpus=state.gpus, past=state.past)
+    changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
+    return Step(_with_jobs(state, jobs), changes)
 
 
 def _moved(state: State, event: JobEvent, now: float) -> Step:
@@ -160,8 +144,10 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         if isinstance(event, CancelRequested):  # it has ended in the meantime: nothing to do, and no error
             return Step(state)
         raise NotLive(event.job_id, event)
-    if isinstance(event, Claimed) and event.claim is not None and state.claimant not in {None, job.id}:
-        raise IllegalTransition(job, event)
+    if isinstance(event, Claimed) and event.claim is not None and not event.claim.evicting:
+        claimant = state.claimant
+        if claimant is not None and claimant.id != job.id:
+            raise IllegalTransition(job, event)
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
@@ -173,7 +159,8 @@ def _sampled(state: State, event: Sampled, now: float) -> Step:
     """Cards as measured now; jobs learn their use, and ended attempts' freed memory is let go."""
     seen = replace(state, gpus=_by_uuid(event.gpus))
     measured, notable = _measurements(seen)
-    step = _written(_with_jobs(seen, measured), notable, now)
+    learned = _with_jobs(seen, measured)
+    step = _written(_with_jobs(learned, watched(_busy_jobs(learned), learned.gpus)), notable, now)
     freed = _written(step.state, _releases(step.state, now), now)
     result = Step(freed.state, (*step.changes, *freed.changes))
     for loss in _losses(freed.state):
@@ -242,8 +229,9 @@ def _detail(event: JobEvent) -> dict[str, object]:
     match event:
         case Placed(_, grants):
             return {"gpus": [grant.gpu for grant in grants]}
-        case Claimed(_, claim):
-            return {"gpus": None if claim is None else list(claim.gpus)}
+        case Claimed(_, claim, rests_until):
+            told_of: dict[str, object] = {"gpus": None if claim is None else list(claim.gpus)}
+            return told_of if rests_until is None else {**told_of, "rests_until": rests_until}
         case Exited(_, attempt, record):
             told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
             if record.survivors:
@@ -255,6 +243,8 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"by": by}
         case GpuLost(_, attempt, what):
             return {"attempt": attempt, "what": what}
+        case Evicted(_, attempt, by):
+            return {"attempt": attempt, "for": by}
         case _:
             return {"attempt": event.attempt}
 
@@ -266,68 +256,24 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
     """The state with these jobs as they are now; a job that is no longer live leaves it."""
     if not changed:
         return state
-    jobs = dict(state.jobs)
-    for job in changed:
-        if job.live:
-            jobs[job.id] = job
-        else:
-            jobs.pop(job.id, None)
     live = [job for job in changed if job.live]
     ids = {job.id for job in changed}
+    before = [state.jobs.get(job.id) for job in changed]
+    past, named = state.past.after(before, changed, state.gpus, state.settings)
+    queue = state.queue
+    for owner, name in named:
+        queue = queue.with_known(owner, name, state.jobs)
     return replace(
         state,
-        jobs=jobs,
-        queue=_queue(state, changed),
+        jobs=state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live}),
+        queue=queue.moved(before, changed, past.history),
         busy=_members(state.busy, ids, (job.id for job in live if job.phase.active or job.grants)),
         backing_off=_members(state.backing_off, ids, (job.id for job in live if job.not_before is not None)),
-        claimant=_claimant(state, ids, live),
+        claimants=_members(state.claimants, ids, (job.id for job in live if job.claim is not None)),
+        past=past,
     )
 
 
 def _members(members: frozenset[JobId], changed: set[JobId], now_in: Iterable[JobId]) -> frozenset[JobId]:
-    return (members - changed) | frozenset(now_in)
-
-
-def _claimant(state: State, changed: set[JobId], live: Sequence[Job]) -> JobId | None:
-    claimants = [job.id for job in live if job.claim is not None]
-    if claimants:
-        return claimants[0]
-    return None if state.claimant in changed else state.claimant
-
-
-def _queue(state: State, changed: Sequence[Job]) -> Mapping[RequestClass, tuple[Rank, ...]]:
-    """The queue after some jobs changed: who joins a line, who leaves one, and who changes lines."""
-    joins: dict[RequestClass, list[Rank]] = {}
-    leaves: dict[RequestClass, list[Rank]] = {}
-    for job in changed:
-        was, is_now = _line_of(state.jobs.get(job.id)), _line_of(job)
-        if was == is_now:
-            continue
-        if was is not None:
-            leaves.setdefault(was[0], []).append(was[1])
-        if is_now is not None:
-            joins.setdefault(is_now[0], []).append(is_now[1])
-    if not joins and not leaves:
-        return state.queue
-    queue = dict(state.queue)
-    for request_class in [*joins, *leaves]:
-        line = _line(queue.get(request_class, ()), joins.pop(request_class, ()), leaves.pop(request_class, ()))
-        if line:
-            queue[request_class] = line
-        else:
-            queue.pop(request_class, None)
-    return queue
-
-
-def _line_of(job: Job | None) -> tuple[RequestClass, Rank] | None:
-    """The line in which a job stands and its place there; None for one that does not wait."""
-    return (class_of(job), rank(job)) if job is not None and job.phase is Phase.QUEUED else None
-
-
-def _line(line: tuple[Rank, ...], joins: Iterable[Rank], leaves: Iterable[Rank]) -> tuple[Rank, ...]:
-    ranks = list(line)
-    for place in leaves:
-        del ranks[bisect_left(ranks, place)]
-    for place in joins:
-        insort(ranks, place)
-    return tuple(ranks)
+    joined = frozenset(now_in)
+    return members if members.isdisjoint(changed) and not joined else (members - changed) | joined
