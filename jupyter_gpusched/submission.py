@@ -108,6 +108,7 @@ def read_job(
         retries=_count(spec.retries, "retries", least=0, most=100),
         notebook=spec.notebook,
         tags=tuple(spec.tags),
+        preemptible=spec.preemptible,
         idempotency_key=spec.idempotency_key,
     )
     payload = _payload(spec.payload)
@@ -157,6 +158,7 @@ def read_terms(changes: object, job: Job) -> Terms:
         grace_s=_default(_seconds(spec.grace, "grace", zero=True), 30.0),
         retries=_count(spec.retries, "retries", least=0, most=100),
         tags=tuple(spec.tags),
+        preemptible=spec.preemptible,
     )
 
 

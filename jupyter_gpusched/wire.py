@@ -24,14 +24,13 @@ NOT_BUILT = {
     "after": "dependencies between jobs are not available yet; submit the second job when the first has ended",
     "after_when": "dependencies between jobs are not available yet",
     "on_oom": "retrying after out-of-memory is not available yet; use `retries` or ask for more VRAM",
-    "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
 }
 
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "grace", "tags",
+    "retries", "grace", "tags", "preemptible",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -352,6 +351,7 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         priority=job.priority,
         time_limit=None if job.time_limit_s is None else _span(job.time_limit_s),
         retries=job.retries,
+        preemptible=job.preemptible,
         grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),
