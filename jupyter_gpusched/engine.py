@@ -49,6 +49,7 @@ from .core.model import (
     UnknownJob,
     Work,
 )
+from .core.past import Past
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
 from .ports import (
@@ -69,6 +70,9 @@ log = logging.getLogger(__name__)
 
 RETRY_STORE_S = 1.0
 """Pause before facts are offered again to a database that could not be written."""
+
+REMEMBERED_JOBS = 2000
+"""From so many ended jobs a new host learns how long jobs run and who has had how much of the machine."""
 
 _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
@@ -283,7 +287,9 @@ class Engine:
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
         # Known before the first request: a submission must not be refused for cards not yet looked at.
         gpus = await self._sample()
-        self.state = State.begin(self.settings, jobs, gpus, operations)
+        ended = await anyio.to_thread.run_sync(self.store.ended, REMEMBERED_JOBS)
+        past = Past.of([*ended, *jobs], gpus, self.settings)
+        self.state = State.begin(self.settings, jobs, gpus, operations, past)
         self.post(Sampled(gpus))
 
     async def _gather(self) -> list[_Stimulus]:

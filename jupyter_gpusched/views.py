@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from . import wire
 from .core.explain import positions, waiting, waiting_all
@@ -20,18 +21,22 @@ from .core.state import State
 
 @dataclass(frozen=True)
 class Views:
-    """The state as one caller sees it at one moment. ``positions`` of the whole queue are worked out once."""
+    """The state as one caller sees it at one moment."""
 
     state: State
     user: str
     simulated: bool
     now: float
-    ranks: dict[JobId, int]
     cause: str | None = None  # why there is no card at all
 
     @classmethod
     def of(cls, state: State, *, user: str, simulated: bool, now: float, cause: str | None = None) -> Views:
-        return cls(state, user, simulated, now, positions(state), None if state.gpus else cause)
+        return cls(state, user, simulated, now, None if state.gpus else cause)
+
+    @cached_property
+    def ranks(self) -> dict[JobId, int]:
+        """The place of everybody in the queue; worked out once, and only if somebody waits."""
+        return positions(self.state, self.now)
 
     def job(self, job: Job) -> wire.JobView:
         """The view of a job of the caller's own."""

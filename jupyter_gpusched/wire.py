@@ -27,14 +27,13 @@ LARGEST_PAYLOAD = 256 * 2**20
 NOT_BUILT = {
     "after": "dependencies between jobs are not available yet; submit the second job when the first has ended",
     "after_when": "dependencies between jobs are not available yet",
-    "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
 }
 
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "on_oom", "grace", "tags",
+    "retries", "on_oom", "grace", "tags", "preemptible",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -515,6 +514,7 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         retries=job.retries,
         on_oom=None if job.on_oom == "fail" else job.on_oom,
         cap=job.cap,
+        preemptible=job.preemptible,
         grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),

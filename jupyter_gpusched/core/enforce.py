@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .advice import amount_for
+from .facts import rests
 from .messages import Overrun
 from .model import Job, Overuse, Phase
-from .policy import rests
 from .quantities import Mib, show_mib
 from .release import is_earlier, use_of
 from .room import Room, find, open_room
