@@ -32,7 +32,17 @@ from .messages import (
     Vanished,
     Voided,
 )
-from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Settings
+from .model import (
+    Gpu,
+    GpuSchedError,
+    GpuUuid,
+    GrantState,
+    IllegalTransition,
+    Job,
+    JobId,
+    Phase,
+    Settings,
+)
 from .past import Past, appraised
 from .persistent import Map
 from .queue import Queue
@@ -67,7 +77,8 @@ class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
 
     queue        queued jobs, by lines.
-    busy         jobs that are in an attempt or still hold grants.
+    busy         jobs that are in an attempt or still hold grants, in the order of their ids.
+    releasing    those with a grant that is being released.
     backing_off  queued jobs with a ``not_before``.
     claimants    queued jobs for which cards are kept.
     past         what ended attempts teach, and who has used how much.
@@ -77,7 +88,8 @@ class State:
     jobs: Map[Job] = field(default_factory=Map)
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
-    busy: frozenset[JobId] = frozenset()
+    busy: Mapping[JobId, Job] = field(default_factory=dict)
+    releasing: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
     claimants: frozenset[JobId] = frozenset()
     past: Past = field(default_factory=Past)
@@ -204,7 +216,8 @@ def _bucket(peak: int | None) -> int:
 
 def _releases(state: State, now: float) -> list[_Found]:
     found: list[_Found] = []
-    for job in _busy_jobs(state):
+    for job_id in sorted(state.releasing):
+        job = state.busy[job_id]
         gone = [grant for grant in job.grants if released(grant, state.gpus.get(grant.gpu), state.settings, now)]
         if gone:
             kept = tuple(grant for grant in job.grants if grant not in gone)
@@ -218,7 +231,7 @@ def _written(state: State, changes: Sequence[_Found], now: float) -> Step:
 
 
 def _busy_jobs(state: State) -> list[Job]:
-    return [state.jobs[job_id] for job_id in sorted(state.busy)]
+    return list(state.busy.values())
 
 
 def _by_uuid(gpus: Iterable[Gpu]) -> dict[GpuUuid, Gpu]:
@@ -267,11 +280,26 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
         state,
         jobs=state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live}),
         queue=queue.moved(before, changed, past.history),
-        busy=_members(state.busy, ids, (job.id for job in live if job.phase.active or job.grants)),
+        busy=_busy(state.busy, ids, {job.id: job for job in live if job.phase.active or job.grants}),
+        releasing=_members(state.releasing, ids, (job.id for job in live if _is_releasing(job))),
         backing_off=_members(state.backing_off, ids, (job.id for job in live if job.not_before is not None)),
         claimants=_members(state.claimants, ids, (job.id for job in live if job.claim is not None)),
         past=past,
     )
+
+
+def _busy(busy: Mapping[JobId, Job], changed: set[JobId], now_in: dict[JobId, Job]) -> Mapping[JobId, Job]:
+    """The busy jobs, by id in order, so that sums over them come out the same whatever their history."""
+    if not now_in and not changed & busy.keys():
+        return busy
+    if now_in.keys() <= busy.keys() and now_in.keys() == changed & busy.keys():
+        return {**busy, **now_in}
+    kept = {job_id: job for job_id, job in busy.items() if job_id not in changed}
+    return dict(sorted({**kept, **now_in}.items()))
+
+
+def _is_releasing(job: Job) -> bool:
+    return any(grant.state is GrantState.RELEASING for grant in job.grants)
 
 
 def _members(members: frozenset[JobId], changed: set[JobId], now_in: Iterable[JobId]) -> frozenset[JobId]:

@@ -25,7 +25,6 @@ from jupyter_gpusched.core.messages import (
     Voided,
 )
 from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase, Priority, Request, Terms
-from jupyter_gpusched.core.queue import queued
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, job, record
@@ -188,7 +187,7 @@ class Core(RuleBasedStateMachine):
     def the_state_is_what_its_jobs_say(self):
         again = State.begin(SETTINGS, self.state.jobs.values(), self.state.gpus.values(), self.state.past)
         assert again == self.state
-        assert {place.job_id for place in queued(self.state.queue)} == set(waiting_all(self.state, self.now))
+        assert {place.job_id for place in self.state.queue.ages} == set(waiting_all(self.state, self.now))
 
     @invariant()
     def the_timer_is_ahead(self):
