@@ -68,7 +68,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One user's past. ``compute``: by name, the latest shares of a card's processors, 1 = all of them."""
+    """One user's past. ``compute``: by name, and of all ("") the latest shares of a card's processors, 1 = all."""
 
     names: Mapping[str, Runs] = field(default_factory=dict)
     by_gpus: Mapping[int, Runs] = field(default_factory=dict)
@@ -107,9 +107,7 @@ class History:
             by_gpus=_put(person.by_gpus, kin.gpus, person.by_gpus.get(kin.gpus, Runs()).with_run(seconds, kept=_KEPT)),
             runs=person.runs.with_run(seconds, kept=_KEPT),
             estimates=person.estimates if ratio is None else person.estimates.with_ratio(ratio),
-            compute=person.compute
-            if compute is None
-            else _put(person.compute, kin.name, (*person.compute.get(kin.name, ()), compute)[-_KEPT_COMPUTE:]),
+            compute=person.compute if compute is None else _seen(_seen(person.compute, kin.name, compute), "", compute),
         )
         return replace(
             self,
@@ -167,8 +165,9 @@ class History:
         return max(60.0, 0.5 * elapsed_s)
 
     def compute(self, owner: str, name: str) -> float | None:
-        """The share of a card's processors that such jobs used; None = never seen."""
-        seen = self.people.get(owner, _NOBODY).compute.get(name)
+        """The share of a card's processors that such jobs used, or those of their owner; None = never seen."""
+        known = self.people.get(owner, _NOBODY).compute
+        seen = known.get(name) or known.get("")
         return sum(seen) / len(seen) if seen else None
 
     def basis(self, kin: Kin) -> str:
@@ -222,6 +221,10 @@ _WORDS = (
     "{count} runs of {owner}",
     "{count} runs of all users",
 )
+
+
+def _seen(known: Mapping[str, tuple[float, ...]], name: str, compute: float) -> dict[str, tuple[float, ...]]:
+    return _put(known, name, (*known.get(name, ()), compute)[-_KEPT_COMPUTE:])
 
 
 def _quantile(ordered: tuple[float, ...], share: float) -> float:

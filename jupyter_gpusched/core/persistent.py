@@ -46,7 +46,7 @@ class Map(Mapping[str, V]):
             bucket[key] = value
         for key in drop:
             at = hash(key) & _MASK
-            if key not in (fresh.get(at) or buckets[at]):
+            if key not in fresh.get(at, buckets[at]):
                 continue
             if at not in fresh:
                 fresh[at] = buckets[at].copy()

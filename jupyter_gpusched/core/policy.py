@@ -325,7 +325,7 @@ class Pass:
 
     def _budget(self, job: Job) -> float:
         """MiB times seconds that may lie free for a job before its claim rests; more each time, so that it ends."""
-        return float(self.policy.budget * 2**min(job.claim_rests, 32) * self._worth(job))
+        return float(self.policy.budget * 2 ** min(job.claim_rests, 32) * self._worth(job))
 
     def _worth(self, job: Job) -> float:
         return max(self.facts.expected_s(job), 300.0) * footprint(job.request, self.state.gpus.values())
