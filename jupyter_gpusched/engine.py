@@ -453,7 +453,7 @@ class Engine:
                 alive=self._launcher.alive(job.id, grant.attempt),
                 pids=frozenset() if self.gpus.simulated else self._launcher.pids(job.id, grant.attempt),
             )
-            for job in self.state.jobs.values()
+            for job in self.state.busy.values()
             for grant in job.grants
         ]
         return await self.gpus.sample(grants, now=self.clock())

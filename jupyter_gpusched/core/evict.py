@@ -90,7 +90,7 @@ def _on_card(
 ) -> tuple[float, list[JobId]] | None:
     """What must be ended on one card, and the work lost by it; None = not even that would be enough."""
     request = job.request
-    level = max(_RANK[job.priority], _RANK[Priority.NORMAL])
+    level = _RANK[job.priority]
     alone = request.whole_cards or request.exclusive or offer.closed
     grants = offer.card.grants
     soon = [grant for grant in grants if leaving(grant, state.jobs[grant.job_id], ended)]

@@ -41,7 +41,7 @@ def waiting(state: State, job: Job, now: float) -> str | None:
 def waiting_all(state: State, now: float) -> dict[JobId, str]:
     """The sentence of every queued job; for a long list, since jobs of one line are told the same."""
     if (drained := _drained(state)) is not None:
-        return {rank.job_id: drained for rank in state.queue.ranks()}
+        return {rank.job_id: drained for rank in state.queue.ages}
     words = _Words(state, now, kept_room(state, now))
     told = {}
     for keyed in state.queue.lines.values():

@@ -29,7 +29,7 @@ class Known(Protocol):
     @property
     def queue(self) -> Queue: ...
     @property
-    def busy(self) -> frozenset[JobId]: ...
+    def busy(self) -> Mapping[JobId, Job]: ...
     @property
     def by_hand(self) -> frozenset[JobId]: ...
     @property
@@ -53,8 +53,7 @@ class Facts:
         self.settings, self.policy = state.settings, state.settings.policy
         self.history = state.past.history
         self.capacity = machine(state.gpus.values())
-        busy = (state.jobs[job_id] for job_id in state.busy)
-        self.shares = state.past.shares(busy, self.capacity, state.settings, now)
+        self.shares = state.past.shares(state.busy.values(), self.capacity, state.settings, now)
         self._parts: dict[Request, float] = {}
         self._dealt: dict[JobId, Place] | None = None
 

@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from .persistent import Map
 
@@ -29,6 +29,8 @@ _MOST_NAMES = 1024
 _TRUSTED = 4
 """So many runs before a broader family is believed."""
 
+_FEWEST_ESTIMATES = 6
+_MOST_TOLD = 4096
 _MIDDLE = 0.5
 
 
@@ -66,7 +68,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One user's past. ``compute``: by name, the latest shares of a card's processors, 1 = all of them."""
+    """One user's past. ``compute``: by name, and of all ("") the latest shares of a card's processors, 1 = all."""
 
     names: Mapping[str, Runs] = field(default_factory=dict)
     by_gpus: Mapping[int, Runs] = field(default_factory=dict)
@@ -75,8 +77,7 @@ class Person:
     compute: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Kin:
+class Kin(NamedTuple):
     """By what a job is known to the past."""
 
     owner: str
@@ -86,6 +87,7 @@ class Kin:
 
 
 _NOBODY = Person()
+_Told = dict[tuple[Kin, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ class History:
     people: Map[Person] = field(default_factory=Map)
     runs: Runs = Runs()
     estimates: Estimates = Estimates()
-    _told: dict[tuple[Kin, float], float] = field(default_factory=dict, compare=False, repr=False)
+    _told: dict[str, _Told] = field(default_factory=dict, compare=False, repr=False)
+    _told_by_all: _Told = field(default_factory=dict, compare=False, repr=False)
 
     def with_run(self, kin: Kin, seconds: float, *, compute: float | None) -> History:
         """The history after one more run; ``compute`` is the share of its card's processors, where it was seen."""
@@ -104,16 +107,16 @@ class History:
             by_gpus=_put(person.by_gpus, kin.gpus, person.by_gpus.get(kin.gpus, Runs()).with_run(seconds, kept=_KEPT)),
             runs=person.runs.with_run(seconds, kept=_KEPT),
             estimates=person.estimates if ratio is None else person.estimates.with_ratio(ratio),
-            compute=person.compute
-            if compute is None
-            else _put(person.compute, kin.name, (*person.compute.get(kin.name, ()), compute)[-_KEPT_COMPUTE:]),
+            compute=person.compute if compute is None else _seen(_seen(person.compute, kin.name, compute), "", compute),
         )
         return replace(
             self,
             people=self.people.changed({kin.owner: person}),
             runs=self.runs.with_run(seconds, kept=_KEPT_OF_ALL),
             estimates=self.estimates if ratio is None else self.estimates.with_ratio(ratio),
-            _told={},
+            # What was worked out stays good for the others, unless everybody's runs were used for it.
+            _told={owner: told for owner, told in self._told.items() if owner != kin.owner},
+            _told_by_all={},
         )
 
     def knows(self, owner: str, name: str) -> bool:
@@ -123,10 +126,27 @@ class History:
 
     def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
         """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
-        told = self._told.get((kin, share))
-        if told is None:
-            told = self._told[kin, share] = max(10.0, self._total(kin, share))
+        asked = (kin, share)
+        own = self._told.get(kin.owner)
+        told = self._told_by_all.get(asked) if own is None or asked not in own else own[asked]
+        if told is not None:
+            return told
+        told = max(10.0, self._total(kin, share))
+        if self._is_known(kin):
+            own = self._told.setdefault(kin.owner, {})
+            if len(own) > _MOST_TOLD:
+                own.clear()
+            own[asked] = told
+        else:
+            self._told_by_all[asked] = told
         return told
+
+    def _is_known(self, kin: Kin) -> bool:
+        """Whether its owner's past alone says what is expected of such a job."""
+        person = self.people.get(kin.owner, _NOBODY)
+        if kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES:
+            return False
+        return any(len(runs.ordered) >= needed for runs, needed in list(self._families(kin))[:-1])
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
@@ -145,8 +165,9 @@ class History:
         return max(60.0, 0.5 * elapsed_s)
 
     def compute(self, owner: str, name: str) -> float | None:
-        """The share of a card's processors that such jobs used; None = never seen."""
-        seen = self.people.get(owner, _NOBODY).compute.get(name)
+        """The share of a card's processors that such jobs used, or those of their owner; None = never seen."""
+        known = self.people.get(owner, _NOBODY).compute
+        seen = known.get(name) or known.get("")
         return sum(seen) / len(seen) if seen else None
 
     def basis(self, kin: Kin) -> str:
@@ -186,9 +207,9 @@ class History:
         if not kin.limit_s:
             return None
         ratios = self.people.get(kin.owner, _NOBODY).estimates.ordered
-        if len(ratios) < 6:
+        if len(ratios) < _FEWEST_ESTIMATES:
             ratios = self.estimates.ordered
-        if len(ratios) >= 6:
+        if len(ratios) >= _FEWEST_ESTIMATES:
             return kin.limit_s * math.exp(_quantile(ratios, share))
         return kin.limit_s * (0.5 if share <= 0.6 else 1.0)
 
@@ -200,6 +221,10 @@ _WORDS = (
     "{count} runs of {owner}",
     "{count} runs of all users",
 )
+
+
+def _seen(known: Mapping[str, tuple[float, ...]], name: str, compute: float) -> dict[str, tuple[float, ...]]:
+    return _put(known, name, (*known.get(name, ()), compute)[-_KEPT_COMPUTE:])
 
 
 def _quantile(ordered: tuple[float, ...], share: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
 from .queue import Queue, kin_of
-from .usage import Held, Usage
+from .usage import Usage
 
 TEACHES = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMEOUT})
 """Ends that say how long such jobs run; one who was cancelled, evicted or lost says nothing."""
@@ -69,11 +69,17 @@ class Past:
 
     def shares(self, busy: Iterable[Job], capacity: int, settings: Settings, now: float) -> Mapping[str, float]:
         """Every user's part of the machine of late, between 0 and 1."""
-        held = [
-            Held(job.owner, part(job.request, job.attempts[-1], capacity, settings), _since(job, now))
-            for job in busy
-            if job.phase.active
-        ]
+        capacity = max(1, capacity)
+        held = []
+        for job in busy:
+            if not job.phase.active:
+                continue
+            attempt, request = job.attempts[-1], job.request
+            if len(attempt.gpus) == 1 and request.cpus is None and request.memory is None:  # nearly all, and quick
+                grant = attempt.gpus[0]
+                held.append((job.owner, grant.promised / capacity, grant.since))
+            elif (since := begun(attempt)) is not None:
+                held.append((job.owner, part(request, attempt, capacity, settings), since))
         return self.usage.shares(held, now)
 
 
@@ -88,9 +94,9 @@ def appraised(
     capacity = max(1, machine(gpus.values()))
     ahead = float(queue.work)
     for job in busy:
-        if job.phase.active:
-            left = past.history.expected_s(kin_of(job)) - (now - _since(job, now))
-            ahead += max(left, 60.0) * sum(grant.promised for grant in job.attempts[-1].gpus)
+        if job.phase.active and (grants := job.attempts[-1].gpus):
+            size = grants[0].promised * len(grants)
+            ahead += max((job.work or 0) - (now - grants[0].since) * size, 60.0 * size)
     told = []
     for job in jobs:
         work = round(past.history.expected_s(kin_of(job)) * footprint(job.request, gpus.values()))
@@ -116,22 +122,23 @@ def footprint(request: Request, gpus: Iterable[Gpu]) -> int:
 
 def part(request: Request, attempt: Attempt, capacity: int, settings: Settings) -> float:
     """The part of the machine that an attempt has: of the resource of which it has most."""
-    return largest_part(sum(grant.promised for grant in attempt.gpus), request, capacity, settings)
+    return largest_part(promised(attempt), request, capacity, settings)
+
+
+def promised(attempt: Attempt) -> int:
+    """MiB that an attempt was promised on all its cards."""
+    gpus = attempt.gpus
+    return gpus[0].promised if len(gpus) == 1 else sum(grant.promised for grant in gpus)
 
 
 def largest_part(mib: int, request: Request, capacity: int, settings: Settings) -> float:
-    return max(
-        mib / max(1, capacity),
-        (request.cpus or 0) / max(1, settings.cpus),
-        (request.memory or 0) / max(1, settings.memory),
-    )
+    part_of_cards = mib / max(1, capacity)
+    if request.cpus is None and request.memory is None:
+        return part_of_cards
+    cpus, memory = (request.cpus or 0) / max(1, settings.cpus), (request.memory or 0) / max(1, settings.memory)
+    return max(part_of_cards, cpus, memory)
 
 
 def begun(attempt: Attempt) -> float | None:
     """When the attempt got its place; for one without GPUs when it started."""
     return attempt.gpus[0].since if attempt.gpus else attempt.started_at
-
-
-def _since(job: Job, now: float) -> float:
-    since = begun(job.attempts[-1])
-    return now if since is None else since

@@ -10,18 +10,18 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
-from zlib import crc32
 
 V = TypeVar("V")
 T = TypeVar("T")
 
 _BUCKETS = 512
+_MASK = _BUCKETS - 1
 _EMPTY: dict[str, Any] = {}
 _CHUNK = 256
 
 
 class Map(Mapping[str, V]):
-    """Text to values. Its order of iteration is fixed by its keys, not by history or process."""
+    """Text to values. It is iterated over in the order of its keys, whatever its history."""
 
     __slots__ = ("_buckets", "_size")
 
@@ -38,15 +38,15 @@ class Map(Mapping[str, V]):
         buckets = self._buckets
         size = self._size
         for key, value in put.items():
-            at = crc32(key.encode()) % _BUCKETS
+            at = hash(key) & _MASK
             bucket = fresh.get(at)
             if bucket is None:
                 bucket = fresh[at] = buckets[at].copy()
             size += key not in bucket
             bucket[key] = value
         for key in drop:
-            at = crc32(key.encode()) % _BUCKETS
-            if key not in (fresh.get(at) or buckets[at]):
+            at = hash(key) & _MASK
+            if key not in fresh.get(at, buckets[at]):
                 continue
             if at not in fresh:
                 fresh[at] = buckets[at].copy()
@@ -62,14 +62,13 @@ class Map(Mapping[str, V]):
         return after
 
     def __getitem__(self, key: str) -> V:
-        return self._buckets[crc32(key.encode()) % _BUCKETS][key]
+        return self._buckets[hash(key) & _MASK][key]
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key in self._buckets[crc32(key.encode()) % _BUCKETS]
+        return key in self._buckets[hash(key) & _MASK]
 
     def __iter__(self) -> Iterator[str]:
-        for bucket in self._buckets:
-            yield from sorted(bucket)
+        return iter(sorted(key for bucket in self._buckets for key in bucket))
 
     def __len__(self) -> int:
         return self._size

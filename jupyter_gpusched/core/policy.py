@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from .evict import clear_for, keep_cleared, leaving
 from .facts import Facts, Place, rests, waits_since
@@ -64,6 +65,9 @@ def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
 _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
 
+_OLDEST = 128
+"""So many jobs are asked in a pass whether their patience is over."""
+
 
 class Pass:
     """One pass. Its fields change while it runs; the state does not."""
@@ -73,6 +77,7 @@ class Pass:
         self.facts = Facts(state, now)
         self.policy = state.settings.policy
         self.room = open_room(state, now)
+        self.measured = any(offer.compute is not None for offer in self.room.offers.values())
         self.decisions: list[Decision] = []
         self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
         self.evicted: set[JobId] = set()
@@ -103,10 +108,9 @@ class Pass:
         """The heads of all lines that might start or may evict."""
         most = sorted((offer.free for offer in self.room.offers.values()), reverse=True)
         strict, evicts = self.policy.strict, self.policy.evicts
-        for request, keyed in self.state.queue.lines.items():
-            fits = strict or (_may_fit(request, most) and self._fits_at_best(request))
-            for key, line in keyed.items():
-                if fits or (evicts and key.priority is Priority.HIGH):
+        for (request, urgent), keyed in self.state.queue.lines.items():
+            if strict or (urgent and evicts) or (_may_fit(request, most) and self._fits_at_best(request)):
+                for key, line in keyed.items():
                     self._join(request, key, line)
         heapify(self.heads)
         heapify(self.urgent)
@@ -155,7 +159,7 @@ class Pass:
 
     def _start(self, job: Job, key: LineKey | None = None) -> bool:
         key = line_key(job, self.facts.history) if key is None else key
-        compute = self.facts.history.compute(job.owner, key.name)
+        compute = self.facts.history.compute(job.owner, key.name) if self.measured else None
         ends_at = self.now + self.facts.history.expected_s(key.kin(job.request))
         alike = (job.request, ends_at <= self.room.brief_until, compute)
         fit = None if alike in self.failed else find(self.room, job.request, ends_at=ends_at, compute=compute)
@@ -185,31 +189,18 @@ class Pass:
         self.dropped.add(job.id)
 
     def _oldest_overdue(self) -> Job | None:
-        """Only the first of each line is asked about: those behind it are younger and met the same.
-
-        In a line that its owner ordered the oldest may stand anywhere.
-        """
+        """The oldest ``_OLDEST`` are asked; younger ones have met much the same and are asked in their turn."""
         after_s, facts, now = self.state.settings.claim_after_s, self.facts, self.now
         youngest = now - self.policy.least_patience_s(after_s)
-        best: tuple[float, JobId] | None = None
-        for keyed in self.state.queue.lines.values():
-            for key, line in keyed.items():
-                if line.first.key > youngest and not key.by_hand:
-                    continue
-                for rank in line:
-                    job = self.state.jobs[rank.job_id]
-                    age = job.submitted_at, job.id
-                    if best is not None and age > best:
-                        if key.by_hand:
-                            continue
-                        break
-                    if rests(job, now) or (job.claim_rests_until or now) > now or not self._is_free(job):
-                        continue
-                    if now - waits_since(job) >= facts.patience_s(job, key):
-                        best = age
-                    if not key.by_hand:
-                        break
-        return None if best is None else self.state.jobs[best[1]]
+        for rank in islice(self.state.queue.ages, _OLDEST + len(self.placed)):
+            if rank.key > youngest:
+                return None
+            job = self.state.jobs[rank.job_id]
+            if rests(job, now) or (job.claim_rests_until or now) > now or not self._is_free(job):
+                continue
+            if now - waits_since(job) >= facts.patience_s(job):
+                return job
+        return None
 
     def _is_firm(self, job: Job) -> bool:
         if job.claim is not None and job.claim.firm:
@@ -270,7 +261,7 @@ class Pass:
 
     def _budget(self, job: Job) -> float:
         """MiB times seconds that may lie free for a job before its claim rests; more each time, so that it ends."""
-        return float(self.policy.budget * 2**job.claim_rests * self._worth(job))
+        return float(self.policy.budget * 2 ** min(job.claim_rests, 32) * self._worth(job))
 
     def _worth(self, job: Job) -> float:
         return max(self.facts.expected_s(job), 300.0) * footprint(job.request, self.state.gpus.values())

@@ -80,7 +80,7 @@ def open_room(state: State, now: float) -> Room:
             card.available,
             empty=not card.grants,
             closed=card.exclusive,
-            compute=demand_on(card.gpu, card.grants, state.jobs, state.past.history),
+            compute=demand_on(card.gpu, card.grants, state.busy, state.past.history),
         )
         for uuid, card in books.cards.items()
         if card.obstacle is None and card.available is not None
@@ -279,8 +279,7 @@ def _less_of(kept: int | None, left: int, wanted: int | None) -> int | None:
 
 
 def started_since(state: State, claim: Claim) -> list[Job]:
-    jobs: Iterable[Job] = (state.jobs[job_id] for job_id in state.busy)
-    return [job for job in jobs if job.phase.active and placed_at(job) >= claim.since]
+    return [job for job in state.busy.values() if job.phase.active and placed_at(job) >= claim.since]
 
 
 def placed_at(job: Job) -> float:

@@ -43,7 +43,7 @@ def next_wakeup(state: State, now: float) -> float | None:
 def _timers(state: State) -> Iterator[float]:
     for job_id in state.backing_off:
         yield state.jobs[job_id].not_before or 0.0
-    for job_id in state.busy:
-        for grant in state.jobs[job_id].grants:
+    for job_id in state.releasing:
+        for grant in state.busy[job_id].grants:
             if grant.state is GrantState.RELEASING:
                 yield grant.since + state.settings.release_timeout_s

@@ -98,8 +98,7 @@ def _ends(state: State, now: float) -> list[_End]:
     """When what is on the machine will have gone, as far as is known."""
     history = state.past.history
     ends: list[_End] = []
-    for job_id in state.busy:
-        job = state.jobs[job_id]
+    for job_id, job in state.busy.items():
         if job.phase is Phase.STOPPING or not job.phase.active:
             at = now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
         else:

@@ -97,7 +97,7 @@ class _World:
         left = len(self.jobs)
         while left:
             if not self.agenda:
-                stuck = next(iter(self.state.queue.ranks())).job_id
+                stuck = self.state.queue.ages.first.job_id
                 raise NeverFits(f"Job {stuck} of the trace can never start on these cards.", field="vram")
             self.now = self.agenda[0][0]
             submitted: list[Job] = []

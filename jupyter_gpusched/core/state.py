@@ -43,7 +43,17 @@ from .messages import (
     Vanished,
     Voided,
 )
-from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Settings
+from .model import (
+    Gpu,
+    GpuSchedError,
+    GpuUuid,
+    GrantState,
+    IllegalTransition,
+    Job,
+    JobId,
+    Phase,
+    Settings,
+)
 from .oom import remedy
 from .operations import Operations
 from .order import renumbered
@@ -84,7 +94,8 @@ class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
 
     queue        queued jobs, by lines.
-    busy         jobs that are in an attempt or still hold grants.
+    busy         jobs that are in an attempt or still hold grants, in the order of their ids.
+    releasing    those with a grant that is being released.
     backing_off  queued jobs with a ``not_before``.
     by_hand      queued jobs that their owner put in an order.
     claimants    queued jobs for which cards are kept.
@@ -98,7 +109,8 @@ class State:
     jobs: Map[Job] = field(default_factory=Map)
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
-    busy: frozenset[JobId] = frozenset()
+    busy: Mapping[JobId, Job] = field(default_factory=dict)
+    releasing: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
     by_hand: frozenset[JobId] = frozenset()
     claimants: frozenset[JobId] = frozenset()
@@ -186,8 +198,7 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         if claimant is not None and claimant.id != job.id:
             raise IllegalTransition(job, event)
     if isinstance(event, Exited) and event.exit.reason == "cuda_oom" and job.phase.active:
-        busy = {one: state.jobs[one] for one in state.busy}
-        event = replace(event, remedy=remedy(job, event.exit, busy, state.gpus, state.settings))
+        event = replace(event, remedy=remedy(job, event.exit, state.busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
@@ -293,7 +304,8 @@ def _bucket(peak: int | None) -> int:
 
 def _releases(state: State, now: float) -> list[_Found]:
     found: list[_Found] = []
-    for job in _busy_jobs(state):
+    for job_id in sorted(state.releasing):
+        job = state.busy[job_id]
         gone = [grant for grant in job.grants if released(job, grant, state.gpus.get(grant.gpu), state.settings, now)]
         if gone:
             kept = tuple(grant for grant in job.grants if grant not in gone)
@@ -307,7 +319,7 @@ def _written(state: State, changes: Sequence[_Found], now: float) -> Step:
 
 
 def _busy_jobs(state: State) -> list[Job]:
-    return [state.jobs[job_id] for job_id in sorted(state.busy)]
+    return list(state.busy.values())
 
 
 def _with_cards(state: State, gpus: Iterable[Gpu]) -> State:
@@ -369,7 +381,8 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
         state,
         jobs=state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live}),
         queue=queue.moved(before, changed, past.history),
-        busy=_members(state.busy, ids, (job.id for job in live if job.phase.active or job.grants)),
+        busy=_busy(state.busy, ids, {job.id: job for job in live if job.phase.active or job.grants}),
+        releasing=_members(state.releasing, ids, (job.id for job in live if _is_releasing(job))),
         by_hand=_members(state.by_hand, ids, (job.id for job in live if _is_by_hand(job))),
         backing_off=_members(state.backing_off, ids, (job.id for job in live if job.not_before is not None)),
         claimants=_members(state.claimants, ids, (job.id for job in live if job.claim is not None)),
@@ -379,6 +392,20 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
 
 def _is_by_hand(job: Job) -> bool:
     return job.phase is Phase.QUEUED and job.place_at is not None
+
+
+def _busy(busy: Mapping[JobId, Job], changed: set[JobId], now_in: dict[JobId, Job]) -> Mapping[JobId, Job]:
+    """The busy jobs, by id in order, so that sums over them come out the same whatever their history."""
+    if not now_in and not changed & busy.keys():
+        return busy
+    if now_in.keys() <= busy.keys() and now_in.keys() == changed & busy.keys():
+        return {**busy, **now_in}
+    kept = {job_id: job for job_id, job in busy.items() if job_id not in changed}
+    return dict(sorted({**kept, **now_in}.items()))
+
+
+def _is_releasing(job: Job) -> bool:
+    return any(grant.state is GrantState.RELEASING for grant in job.grants)
 
 
 def _members(members: frozenset[JobId], changed: set[JobId], now_in: Iterable[JobId]) -> frozenset[JobId]:

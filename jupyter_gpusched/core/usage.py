@@ -15,13 +15,8 @@ HALF_LIFE_S = 4 * 3600.0
 _FORGOTTEN = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A part of the machine that a user has had since a moment and still has."""
-
-    owner: str
-    part: float
-    since: float
+Held = tuple[str, float, float]
+"""A part of the machine that a user has and since when: owner, part, moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +42,9 @@ class Usage:
         shares: defaultdict[str, float] = defaultdict(float)
         for owner, (share, at) in self.ended.items():
             shares[owner] = share * _decay(max(0.0, now - at))
-        for held in running:
-            shares[held.owner] += held.part * (1.0 - _decay(max(0.0, now - held.since)))
+        for owner, part, since in running:
+            if now > since:
+                shares[owner] += part * (1.0 - _decay(now - since))
         return shares
 
 

@@ -33,7 +33,6 @@ from jupyter_gpusched.core.messages import (
 )
 from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase, Priority, Request, Terms
 from jupyter_gpusched.core.operations import Operations
-from jupyter_gpusched.core.queue import queued
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, job, record
@@ -238,7 +237,7 @@ class Core(RuleBasedStateMachine):
 
     @invariant()
     def everybody_waits_with_a_reason(self):
-        assert {place.job_id for place in queued(self.state.queue)} == set(waiting_all(self.state, self.now))
+        assert {place.job_id for place in self.state.queue.ages} == set(waiting_all(self.state, self.now))
 
     @invariant()
     def the_timer_is_ahead(self):

@@ -17,7 +17,6 @@ from jupyter_gpusched.core.messages import (
 )
 from jupyter_gpusched.core.model import Claim, IllegalTransition, Phase, Priority, Request, Terms
 from jupyter_gpusched.core.policies import NAMED
-from jupyter_gpusched.core.queue import queued
 from jupyter_gpusched.core.schedule import schedule
 from jupyter_gpusched.core.state import NotLive, State, apply, release_overdue
 from tests.core.conftest import SETTINGS, G, card, grant, job, record
@@ -54,7 +53,7 @@ def test_the_queue_is_kept_in_the_order_of_submission_whatever_the_order_of_arri
     jobs = [job("d", at=4.0), job("a", at=3.0, vram=G), job("c", at=4.0), job("b", at=9.0, vram=2 * G)]
     urgent = [job("u", at=1000.0, priority=Priority.HIGH), job("l", at=0.0, priority=Priority.LOW)]
     state, _ = run(State.begin(SETTINGS), Submitted(tuple(jobs)), Submitted(tuple(urgent)))
-    assert [place.job_id for place in queued(state.queue)] == ["l", "a", "c", "d", "b", "u"]
+    assert [place.job_id for place in state.queue.ages] == ["l", "a", "c", "d", "b", "u"]
 
 
 def test_where_age_decides_a_priority_is_worth_an_hour_of_waiting_and_no_more():
@@ -65,9 +64,9 @@ def test_where_age_decides_a_priority_is_worth_an_hour_of_waiting_and_no_more():
 
 def test_a_job_leaves_when_it_is_final_and_its_memory_is_freed():
     state, sample = busy(ended=True)
-    assert (state.jobs["aaaa0001"].phase, state.busy) == (Phase.SUCCEEDED, {"aaaa0001"})
+    assert (state.jobs["aaaa0001"].phase, set(state.busy)) == (Phase.SUCCEEDED, {"aaaa0001"})
     state, changes = run(state, sample, now=11.0)
-    assert (dict(state.jobs), state.busy) == ({}, frozenset())
+    assert (dict(state.jobs), state.busy) == ({}, {})
     assert [(change.kind, change.job.grants) for change in changes] == [("released", ())]
 
 
