@@ -81,6 +81,9 @@ REASONS = {
     "signal_N": "ended by signal N; `signal_9` most often means that host memory ran out",
     "cuda_oom": "the GPU had no memory left; the message has the amounts that were printed and what becomes of it",
     "vram_exceeded": "ended since it used more GPU memory than it had asked for (setting `GpuSched.overuse`)",
+    "gpu_error": "the GPU or its driver failed it (ECC, device unavailable); the message has the line",
+    "gpu_lost": "its card was lost; with `retries` it is tried on another",
+    "host_oom": "the kernel ended it, since the memory limit of the group in which jobs run was reached",
     "stdin": "it wanted to read input, which a background job cannot",
     "cancelled": "somebody cancelled it; the message says who",
     "timeout": "it ran longer than its time limit",
@@ -117,8 +120,10 @@ CODES = {
 _EVENTS = """`GET events` answers with one JSON object a line, without end; an empty line at least every
 15 seconds keeps the connection alive and is to be skipped. Each frame has the `seq` up to which
 it tells. Who reconnects with `after=SEQ` of the last frame misses nothing and gets no job frame
-twice. Without `after`, or with one that this journal never gave (the database was replaced), a
-`snapshot` comes first; `after=0` is the whole journal. Of cards and outputs only the newest is
+twice. Without `after`, with one that this journal never gave (the database was replaced), or with
+one whose next events have been pruned, a `snapshot` comes first; `after=0` is the whole journal
+as long as nothing was pruned. An `alert` frame says that an alert was `raised` or has
+`resolved`. Of cards and outputs only the newest is
 sent, and only to a reader that has taken what came before: a slow reader has no backlog. An
 `outputs` frame says that there is more, not what: ask `jobs/ID/outputs?after=` (or `log`) from
 where you are, and once more when the job is final.
@@ -139,7 +144,14 @@ def reference() -> str:
         (
             "Views",
             _fields(
-                wire.Health, wire.JobView, wire.AttemptView, wire.GpuRef, wire.GpuView, wire.Holder, wire.HealthOfGpu
+                wire.Health,
+                wire.JobView,
+                wire.Progress,
+                wire.AttemptView,
+                wire.GpuRef,
+                wire.GpuView,
+                wire.Holder,
+                wire.HealthOfGpu,
             ),
         ),
     ]

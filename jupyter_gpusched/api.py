@@ -97,7 +97,7 @@ class JobsHandler(Handler):
         limit = int(self.number("limit", 100, most=1000))
         user = self.get_query_argument("user", self.caller.user)
         jobs = await self._page(user, phase, limit) if user == self.caller.user and limit else []
-        views = self.views()
+        views = await self.views_now()
         more = len(jobs) > limit
         cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
         self.answer(wire.JobList(items=views.jobs(jobs[:limit]), next_cursor=cursor))
@@ -158,7 +158,7 @@ class JobHandler(OfJob):
             raise BadRequest(f"wait: {wait!r} cannot be waited for.", field="wait", hint="Use wait=final.")
         if wait == "final":
             job = await self._when_final(job, self.number("timeout", LONGEST_WAIT_S, most=LONGEST_WAIT_S))
-        self.answer(self.views().job(job))
+        self.answer((await self.views_now()).job(job))
 
     async def _when_final(self, job: Job, timeout_s: float) -> Job:
         engine = self.desk.engine
@@ -217,15 +217,21 @@ class LogHandler(OfJob):
 
 
 class OutputsHandler(OfJob):
-    """GET jobs/ID/outputs: nbformat outputs from number ``after`` on."""
+    """GET jobs/ID/outputs: nbformat outputs from number ``after`` on; of many the ``newest`` bytes."""
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
         number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
         after = int(self.number("after", 0))
         final = job.phase.final or number != job.attempt
-        items, following = await anyio.to_thread.run_sync(lambda: files.outputs(folder, number, after, final=final))
-        self.answer(wire.Outputs(items=items, next=following, final=final))
+        asked = self.number("newest")
+        newest = None if asked is None else int(asked)
+
+        def read() -> wire.Outputs:
+            items, following, left_out = files.newest_outputs(folder, number, after, final=final, newest=newest)
+            return wire.Outputs(items=items, next=following, final=final, left_out=left_out)
+
+        self.answer(await anyio.to_thread.run_sync(read))
 
 
 class ResultHandler(OfJob):

@@ -57,6 +57,38 @@ def lasted(view: View, now: float) -> str | None:
     return None
 
 
+def progress(view: View) -> str | None:
+    """How far it is, as far as it says so: ``40 % · train: 4/10 · about 6s to go``."""
+    known = view["progress"]
+    if not known or view["phase"] in FINAL:
+        return None
+    left = known["remaining_s"]
+    parts = [
+        None if known["fraction"] is None else f"{int(100 * known['fraction'])} %",
+        one_line(known["text"]),
+        f"about {show_seconds(left)} to go" if left and left >= 1 else None,
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def memory(view: View) -> str | None:
+    """What it has of what it asked for: ``3.2G used, peak 3.5G``."""
+    used, peak = view["used_vram_mib"], view["peak_vram_mib"]
+    parts = [
+        f"{show_mib(used)} used" if used is not None and view["phase"] not in FINAL else None,
+        f"peak {show_mib(peak)}" if peak is not None else None,
+    ]
+    return ", ".join(part for part in parts if part) or None
+
+
+def remaining(view: View, now: float) -> str | None:
+    """What is left of its time limit."""
+    limit, started = view["time_limit_s"], view["started_at"]
+    if limit is None or started is None or view["phase"] in FINAL:
+        return None
+    return f"{show_seconds(started + limit - now)} left of {show_seconds(limit)}"
+
+
 def ending(view: View) -> str | None:
     """How it ended: ``exit code 3: ...``, ``signal 9: ...``."""
     if view["phase"] not in FINAL or view["phase"] == "succeeded":
@@ -139,7 +171,8 @@ def details(view: View, now: float | None = None) -> str:
         "submitted": _clock(view["submitted_at"]),
         "started": _clock(view["started_at"]),
         "ended": _clock(view["ended_at"]),
-        "time": lasted(view, now),
+        "time": ", ".join(part for part in (lasted(view, now), remaining(view, now)) if part) or None,
+        "progress": progress(view),
         "VRAM used": None if view["used_vram_mib"] is None else show_mib(view["used_vram_mib"]),
         "VRAM peak": None if view["peak_vram_mib"] is None else show_mib(view["peak_vram_mib"]),
         "attempts": len(view["attempts"]) or None,

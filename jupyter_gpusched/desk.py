@@ -184,7 +184,15 @@ class Handler(RequestHandler):
             simulated=engine.gpus.simulated,
             now=engine.clock(),
             cause=engine.gpus.cause,
+            progress=self.desk.growth.progress(),
         )
+
+    async def views_now(self) -> Views:
+        """As ``views``, after a look at how far the running jobs are."""
+        active = [job for job in self.desk.engine.state.jobs.values() if job.phase.active]
+        if active:
+            await self.desk.growth.look(active)
+        return self.views()
 
     def answer(self, body: object, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.set_status(status)

@@ -1,7 +1,7 @@
 """``jupyter gpusched doctor``: looks at everything that must be right, and says what to do where it is not.
 
-Only looks: makes no folder, starts no host, changes no file. Each check stands alone, so that
-one that fails hides none of the others.
+Only looks: makes no folder, starts no host, changes no file; what it tries is gone afterwards. Each
+check stands alone, so that one that fails hides none of the others.
 """
 
 from __future__ import annotations

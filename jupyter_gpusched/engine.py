@@ -320,9 +320,14 @@ class Engine:
             instructions += step.instructions
             accepted.append(stimulus)
         planned = schedule(state, now)
-        settled = settle(planned.state, now, fault=self.gpus.fault)
-        changes += planned.changes + settled.changes
+        changes += planned.changes
         instructions += planned.instructions
+        state = planned.state
+        # Alerts rest on what cards show, so that a submission need not pay for them.
+        if any(isinstance(stimulus.event, Sampled | OperationsEvent) for stimulus in accepted):
+            settled = settle(state, now, fault=self.gpus.fault)
+            changes += settled.changes
+            state = settled.state
         try:
             recorded = await self._record(changes, accepted) if changes else []
         except StoreUnavailable as error:
@@ -331,7 +336,7 @@ class Engine:
         except GpuSchedError as error:
             await self._without_culprit(accepted, error)
             return
-        self.state = settled.state
+        self.state = state
         for stimulus in accepted:
             stimulus.succeed()
         self._publish(recorded, accepted)

@@ -67,6 +67,7 @@ class EventsHandler(Handler):
 
     async def _start_over(self) -> int:
         engine = self.desk.engine
+        await self.desk.growth.look(job for job in engine.state.jobs.values() if job.phase.active)
         seq = engine.last_seq
         views, gpus = self.views(), self.views().gpus()
         jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
@@ -121,7 +122,12 @@ class EventsHandler(Handler):
             if own and reach != self._told.get(job_id, Reach(reach.attempt)):
                 await self._send(
                     wire.OutputsFrame(
-                        seq=after, job_id=job_id, attempt=reach.attempt, next=reach.cursor, log_size=reach.log_size
+                        seq=after,
+                        job_id=job_id,
+                        attempt=reach.attempt,
+                        next=reach.cursor,
+                        log_size=reach.log_size,
+                        progress=reach.progress,
                     )
                 )
         self._told = reaches

@@ -1,6 +1,7 @@
-"""How far the outputs of running jobs reach, for whoever listens to events.
+"""How far the outputs of running jobs reach, and how far the jobs say they are.
 
-Files are looked at, never read into an answer: an event says that there is more, not what.
+Files are looked at, never read into an answer: an event says that there is more, not what. Of a
+log that has grown the end is read once, for its progress bar.
 Nothing is looked at while nobody listens, and once however many do.
 """
 
@@ -16,7 +17,9 @@ import anyio.to_thread
 
 from .core.model import Job, JobId
 from .launch import attempt as files
-from .launch.logs import log_size
+from .launch.logs import log_size, log_tail
+from .progress import TAIL_BYTES, of_cells, read_progress
+from .wire import Progress
 
 LOOK_EVERY_S = 0.5
 
@@ -32,6 +35,7 @@ class Reach:
     cursor: int = 0
     log_size: int = 0
     counted: int = 0
+    progress: Progress | None = None
 
 
 @dataclass
@@ -53,6 +57,10 @@ class Growth:
                 self._looked_at = time.monotonic()
             return {job.id: self._seen[job.id] for job in jobs if job.id in self._seen}
 
+    def progress(self) -> dict[JobId, Progress]:
+        """What the last look found; a job that says nothing has none."""
+        return {job_id: reach.progress for job_id, reach in self._seen.items() if reach.progress is not None}
+
     def _look(self, jobs: list[Job]) -> dict[JobId, Reach]:
         return {job.id: self._reach(job) for job in jobs}
 
@@ -64,6 +72,16 @@ class Growth:
         size = log_size(folder, job.attempt)
         counted, lines = files.journaled_since(folder, job.attempt, before.counted)
         if counted is None:  # no journal of outputs: the log is the one output, and the cursor a place in it
-            return Reach(job.attempt, size, size)
+            return Reach(job.attempt, size, size, progress=self._progress(folder, before, size))
         earlier = before.cursor if before.counted else 0
-        return replace(before, cursor=earlier + lines, log_size=size, counted=counted)
+        progress = self._progress(folder, before, size)
+        return replace(before, cursor=earlier + lines, log_size=size, counted=counted, progress=progress)
+
+    def _progress(self, folder: Path, before: Reach, size: int) -> Progress | None:
+        """The code cells of a notebook that have run; of all other jobs the last bar in the log."""
+        cells = files.cells_done(folder, before.attempt)
+        if cells is not None:
+            return of_cells(*cells)
+        if size == before.log_size:
+            return before.progress
+        return read_progress(log_tail(folder, before.attempt, TAIL_BYTES).decode(errors="replace"))

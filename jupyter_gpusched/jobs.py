@@ -186,7 +186,7 @@ class Job:
         """A live view of the job for front ends that know ipywidgets. JupyterLab's own card needs none."""
         from .widgets import JobWidget
 
-        return JobWidget(lambda: self.view, lambda: _log_tail(self._host, self._id))
+        return JobWidget(self._id, self._host.job, lambda job_id: _log_tail(self._host, job_id))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:

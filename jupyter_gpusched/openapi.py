@@ -90,6 +90,7 @@ _OF_LOG = (
     Parameter("offset", "first byte", _COUNT),
     Parameter("limit", "at most so many bytes (8 MiB at once)", _COUNT),
 )
+_NEWEST = Parameter("newest", "of a long answer only about so many bytes from its end", _COUNT)
 _SINCE = Parameter("after", "the `seq` of the last frame you have; without it a snapshot comes first", _COUNT)
 
 
@@ -125,7 +126,7 @@ OPERATIONS = (
               "`X-Gpusched-Log-Next` the offset to go on with.", 200,
               BYTES, media="application/octet-stream", query=_OF_LOG, refuses=(404, 422)),
     Operation("get", "jobs/{id}/outputs", "Its outputs as a notebook has them.", 200, wire.Outputs,
-              query=(_ATTEMPT, _AFTER_OUTPUT), refuses=(404, 422)),
+              query=(_ATTEMPT, _AFTER_OUTPUT, _NEWEST), refuses=(404, 422)),
     Operation("get", "jobs/{id}/result/{name}", "The pickled value of one `--out` variable.", 200, BYTES,
               media="application/octet-stream", refuses=(404,)),
     Operation("get", "jobs/{id}/spec", "What was submitted, without captured values.", 200, wire.JobSpec,

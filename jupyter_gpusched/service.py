@@ -286,9 +286,9 @@ class Host:
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
-                tasks.start_soon(self._tend, engine)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
+                tasks.start_soon(self._tend, engine)
             if engine.fenced.is_set():
                 log.warning("another host has taken over %s; this one stops", self.state)
         finally:

@@ -27,6 +27,7 @@ DAY_S = 86400.0
 STEP = 500
 """Events that one transaction deletes: some milliseconds, so that the queue never waits for it."""
 
+_FIRST_PRUNE_S = 5.0  # a host that has just started has more urgent things to do
 _PRUNE_EVERY_S = 3600.0
 _PRUNE_PAUSE_S = 0.05
 _OUTPUT_SHOWN = 300
@@ -34,6 +35,7 @@ _OUTPUT_SHOWN = 300
 
 async def keep_pruning(engine: Engine, *, days: float, most: int, every_s: float = _PRUNE_EVERY_S) -> None:
     """Delete events that are older, or more, than are wanted; for ever."""
+    await anyio.sleep(min(_FIRST_PRUNE_S, every_s))
     while True:
         try:
             while await engine.prune(before=engine.clock() - days * DAY_S, most=most, limit=STEP):  # noqa: ASYNC110

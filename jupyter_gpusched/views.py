@@ -6,8 +6,8 @@ ledger's figures on cards. Whose content a caller may see is decided here and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from . import wire
@@ -28,10 +28,20 @@ class Views:
     simulated: bool
     now: float
     cause: str | None = None  # why there is no card at all
+    progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: State, *, user: str, simulated: bool, now: float, cause: str | None = None) -> Views:
-        return cls(state, user, simulated, now, None if state.gpus else cause)
+    def of(
+        cls,
+        state: State,
+        *,
+        user: str,
+        simulated: bool,
+        now: float,
+        cause: str | None = None,
+        progress: Mapping[JobId, wire.Progress] | None = None,
+    ) -> Views:
+        return cls(state, user, simulated, now, None if state.gpus else cause, progress or {})
 
     @cached_property
     def ranks(self) -> dict[JobId, int]:
@@ -58,6 +68,7 @@ class Views:
             position=self.ranks.get(current.id) if queued else None,
             estimated_start=None,
             simulated=self.simulated,
+            progress=self.progress.get(current.id) if current.phase.active else None,
         )
 
     def past(self, job: Job) -> wire.JobView:

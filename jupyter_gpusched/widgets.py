@@ -64,14 +64,19 @@ class _Live(anywidget.AnyWidget):
         super().close()
 
     def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        """The one thing a view can ask for: the end of a job."""
-        job_id = content.get("cancel") if isinstance(content, dict) else None
-        if isinstance(job_id, str):
-            try:
-                host().cancel(job_id)
-                self.take(Round())
-            except GpuSchedError as error:
-                self.trouble = error.message
+        """What a view can ask for: the end of a job, or that it is run again."""
+        asked = content if isinstance(content, dict) else {}
+        try:
+            if isinstance(asked.get("cancel"), str):
+                host().cancel(asked["cancel"])
+            elif isinstance(asked.get("resubmit"), str):
+                self._ran_again(host().resubmit(asked["resubmit"]))
+            self.take(Round())
+        except GpuSchedError as error:
+            self.trouble = error.message
+
+    def _ran_again(self, new_id: str) -> None:
+        """A job that this view shows was queued again under another id."""
 
     def _show(self, rows: list[Row], **traits: Any) -> None:
         """One message for all that changed, and none when nothing did."""
@@ -128,21 +133,28 @@ class JobQueue(_Live):
 class JobWidget(_Live):
     """One job, live, with the end of its text; it leaves the feed when the job has ended.
 
-    look  gives the job's view, tail the last bytes of its log.
+    look  gives the view of a job, tail the last bytes of its log.
     """
 
     text = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, look: Callable[[], describe.View], tail: Callable[[], bytes]) -> None:
+    def __init__(self, job_id: str, look: Callable[[str], describe.View], tail: Callable[[str], bytes]) -> None:
+        self._job_id = job_id
         self._look = look
         self._tail = tail
         super().__init__()
 
     def take(self, answers: Round) -> None:  # noqa: ARG002  it asks for its own job alone
-        view = self._look()
-        self._show([_job_row(view)], text=render(self._tail().decode("utf-8", "replace")) if view["attempts"] else "")
+        view = self._look(self._job_id)
+        raw = self._tail(self._job_id) if view["attempts"] else b""
+        self._show([_job_row(view)], text=render(raw.decode("utf-8", "replace")))
         if view["phase"] in describe.FINAL:
             FEED.leave(self)
+
+    def _ran_again(self, new_id: str) -> None:
+        """From now on the new job is the one that is shown."""
+        self._job_id = new_id
+        FEED.join(self)
 
     def _words(self) -> str:
         row = self.rows[0]
@@ -159,7 +171,15 @@ def _in_order(views: list[describe.View]) -> list[describe.View]:
 
 
 def _job_row(view: describe.View) -> Row:
-    facts = [describe.wants(view), describe.where(view), describe.lasted(view, time.time())]
+    now = time.time()
+    facts = [
+        describe.wants(view),
+        describe.where(view),
+        describe.lasted(view, now),
+        describe.remaining(view, now),
+        describe.memory(view),
+    ]
+    progress = describe.progress(view)
     return {
         "key": view["id"],
         "title": describe.one_line(view["name"]),
@@ -167,6 +187,7 @@ def _job_row(view: describe.View) -> Row:
         "facts": " · ".join(fact for fact in facts if fact),
         "why": describe.sentence(view) or "",
         "simulated": view["simulated"],
+        "progress": progress and {"words": progress, "fraction": view["progress"]["fraction"]},
         "can_cancel": view["phase"] not in describe.FINAL,
         "cancelling": view["phase"] == "stopping",
     }
@@ -177,6 +198,7 @@ def _gpu_row(gpu: describe.View) -> Row:
     return {
         "key": gpu["uuid"],
         "title": f"GPU {gpu['index']} {describe.one_line(gpu['name'])}",
+        "readings": _readings(gpu),
         "facts": f"{show_mib(gpu['used_mib'])} of {show_mib(gpu['total_mib'])} used · "
         f"{show_mib(gpu['promised_mib'])} promised · {show_mib(gpu['available_mib'])} available",
         "why": "" if health["status"] == "ok" else describe.gpu_state(gpu),
@@ -185,22 +207,53 @@ def _gpu_row(gpu: describe.View) -> Row:
     }
 
 
+def _readings(gpu: describe.View) -> str:
+    """Load, temperature and power, where the card tells."""
+    figures = (("utilization_pct", "%"), ("temperature_c", "°C"), ("power_w", "W"))
+    return "  ".join(f"{gpu[name]:.0f} {unit}" for name, unit in figures if gpu[name] is not None)
+
+
+_KINDS = {
+    "own": "your jobs",
+    "others": "others' jobs",
+    "lease": "leases",
+    "foreign": "outside the queue",
+    "releasing": "being freed",
+    "free": "free",
+}
+"""The parts of a card's bar, in the order in which they are drawn."""
+
+
 def _parts(gpu: describe.View) -> list[Row]:
-    """How a card's memory is divided, in MiB; what has no share is left out."""
-    shares = {"your jobs": 0, "others' jobs": 0, "outside the queue": 0, "being freed": 0}
+    """How a card's memory is divided, in MiB, and who holds it; what has no share is left out."""
+    shares: dict[str, int] = dict.fromkeys(_KINDS, 0)
+    whose: dict[str, list[str]] = {kind: [] for kind in _KINDS}
     for holder in gpu["holders"]:
-        shares[_share_of(holder)] += _amount_of(holder)
-    shares["outside the queue"] = max(shares["outside the queue"], gpu["foreign_mib"] or 0)
+        kind, amount = _kind_of(holder), _amount_of(holder)
+        shares[kind] += amount
+        whose[kind].append(f"{holder['job_id'] or describe.one_line(holder['user']) or 'unknown'} {show_mib(amount)}")
+    shares["foreign"] = max(shares["foreign"], gpu["foreign_mib"] or 0)
     shares["free"] = max(0, gpu["total_mib"] - sum(shares.values()))
-    return [{"name": name, "mib": mib, "words": f"{name} {show_mib(mib)}"} for name, mib in shares.items() if mib]
+    return [
+        {
+            "kind": kind,
+            "name": name,
+            "mib": shares[kind],
+            "words": f"{name} {show_mib(shares[kind])}" + (f" ({', '.join(whose[kind])})" if whose[kind] else ""),
+        }
+        for kind, name in _KINDS.items()
+        if shares[kind]
+    ]
 
 
-def _share_of(holder: Row) -> str:
+def _kind_of(holder: Row) -> str:
     if holder["kind"] == "foreign":
-        return "outside the queue"
+        return "foreign"
     if holder["state"] == "releasing":
-        return "being freed"
-    return "your jobs" if holder["job_id"] else "others' jobs"
+        return "releasing"
+    if holder["kind"] == "lease":
+        return "lease"
+    return "own" if holder["job_id"] else "others"
 
 
 def _amount_of(holder: Row) -> int:

@@ -95,6 +95,16 @@ class AttemptView(msgspec.Struct, kw_only=True):
     peak_vram_mib: int | None
 
 
+class Progress(msgspec.Struct, kw_only=True, frozen=True):
+    """How far a running job is, as far as it says so; ``text`` is for a person."""
+
+    fraction: float | None  # 0 to 1
+    done: float | None
+    total: float | None
+    text: str
+    remaining_s: float | None
+
+
 class JobView(msgspec.Struct, kw_only=True):
     """A job as everyone sees it; times are seconds since the epoch in UTC, unknown is null.
 
@@ -128,7 +138,8 @@ class JobView(msgspec.Struct, kw_only=True):
     overuse_mib: int | None
     cap: str | None
     peak_rss_mib: int | None
-    progress: dict[str, Any] | None
+    progress: Progress | None
+    time_limit_s: float | None
     advice: str | None
     attempts: list[AttemptView]
     notebook: str | None
@@ -317,11 +328,15 @@ class JobOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
 
 
 class Outputs(msgspec.Struct, kw_only=True):
-    """Outputs of an attempt as nbformat has them; ``next`` is the ``after`` to ask with next."""
+    """Outputs of an attempt as nbformat has them; ``next`` is the ``after`` to ask with next.
+
+    ``left_out`` says that ``newest`` left out some after that ``after``.
+    """
 
     items: list[dict[str, Any]]
     next: int
     final: bool
+    left_out: bool
 
 
 class GpuPoint(msgspec.Struct, kw_only=True):
@@ -424,13 +439,17 @@ class AlertFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="alert"):
 
 
 class OutputsFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="outputs"):
-    """A job has written something: its outputs now reach to the cursor ``next``. What it wrote is asked for apart."""
+    """A job has written something: its outputs now reach to the cursor ``next``. What it wrote is asked for apart.
+
+    ``progress`` is that of the job's view, which no other frame brings up to date.
+    """
 
     seq: int
     job_id: str
     attempt: int
     next: int
     log_size: int
+    progress: Progress | None
 
 
 def job_view(
@@ -440,8 +459,9 @@ def job_view(
     position: int | None,
     estimated_start: float | None,
     simulated: bool,
+    progress: Progress | None = None,
 ) -> JobView:
-    """The owner's view of a job; the three keywords are the scheduler's words on a queued one."""
+    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one."""
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
     over = job.overuse
     return JobView(
@@ -471,7 +491,8 @@ def job_view(
         overuse_mib=over.used - over.promised if over is not None and over.told else None,
         cap=("cooperative" if job.cap else "off") if job.request.vram is not None else None,
         peak_rss_mib=max((a.peak_rss_mib for a in job.attempts if a.peak_rss_mib is not None), default=None),
-        progress=None,
+        progress=progress,
+        time_limit_s=job.time_limit_s,
         advice=advice(job, simulated=simulated),
         attempts=[
             AttemptView(

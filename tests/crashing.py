@@ -120,7 +120,8 @@ def supervise(point: str, pauses: Path) -> None:
     name, when = point.split(":")
 
     def pause() -> None:
-        (pauses / "reached").write_text(str(os.getpid()))
+        (pauses / ".reached").write_text(str(os.getpid()))
+        (pauses / ".reached").rename(pauses / "reached")  # whole from its first moment
         while not (pauses / "go").exists():
             time.sleep(0.005)
 

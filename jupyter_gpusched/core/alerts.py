@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 
+from .advice import amount_for
 from .idle import Key, Quiet, card_key, job_key, pid_key
 from .messages import MachineChange
 from .model import Foreign, Gpu, Job, Phase
@@ -126,6 +127,21 @@ def _unattributed(state: State, _now: float) -> Iterator[Alert]:
             )
 
 
+def _overuse(state: State, _now: float) -> Iterator[Alert]:
+    """A job that uses more than it was promised, while it does."""
+    for job_id in sorted(state.busy):
+        job = state.jobs[job_id]
+        over = job.overuse
+        if over is None or not over.told:
+            continue
+        used, promised = show_mib(over.used), show_mib(over.promised)
+        words = f"Job {job.id} uses {used} of GPU {over.gpu}, where it had asked for {promised}."
+        hint = f"Ask for {show_mib(amount_for(over.used))} next time; nobody else is given what it took."
+        uuid = next((grant.gpu for grant in job.attempts[-1].gpus if grant.index == over.gpu), None)
+        about = (hint, uuid, over.gpu, job.id, job.owner)
+        yield Alert(f"overuse:{uuid}:{job.id}", "overuse", words, over.since, "warning", *about)
+
+
 def opened(gpu: Gpu) -> str:
     """Which processes have the card's device file open, to stand behind what nobody admits to."""
     if not gpu.opened_by:
@@ -135,7 +151,7 @@ def opened(gpu: Gpu) -> str:
     return f"; {gpu.device_file} is open in {listed}{more}"
 
 
-RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed)
+RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse)
 """All rules. Each looks at cards and busy jobs only, since they are asked after every event."""
 
 

@@ -266,7 +266,7 @@ class MachineChange:
     """The machine itself after something that belongs to no job; ``detail`` names who and why."""
 
     operations: Operations
-    kind: str  # quarantined | returned | drained | resumed | quick_death | alert_raised | alert_resolved
+    kind: str  # quarantined | returned | drained | resumed | quick_death | went_well | alert_raised | alert_resolved
     at: float
     detail: dict[str, object]
 

@@ -60,15 +60,18 @@ def after_attempt(operations: Operations, job: Job, now: float) -> Found:
     if len(attempt.gpus) != 1:
         return operations, ()
     card = attempt.gpus[0]
+    told: dict[str, object]
     if _went_well(attempt):
         if card.gpu in operations.deaths:
             operations = replace(operations, deaths=_without(operations.deaths, card.gpu))
+            told = {"gpu": card.gpu, "index": card.index, "job_id": job.id, "attempt": attempt.number}
+            return operations, (MachineChange(operations, "went_well", now, told),)
         return operations, ()
     if not _died_quickly(attempt) or card.gpu in operations.quarantines:
         return operations, ()
     deaths = (*operations.deaths.get(card.gpu, ()), Death(job.id, attempt.number, attempt.reason or "exit"))
     operations = replace(operations, deaths={**operations.deaths, card.gpu: deaths})
-    told: dict[str, object] = {
+    told = {
         "gpu": card.gpu, "index": card.index, "job_id": job.id, "attempt": attempt.number, "reason": attempt.reason,
     }  # fmt: skip
     death = MachineChange(operations, "quick_death", now, told)

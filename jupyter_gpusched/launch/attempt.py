@@ -143,6 +143,18 @@ def _identity(raw: Record) -> Record:
 # Log and outputs
 
 
+def cells_done(folder: Path, attempt: int) -> tuple[int, int] | None:
+    """The code cells of a notebook job that have run, and all there are; None for other jobs."""
+    try:
+        with _opened(folder, attempt, "cells") as descriptor:
+            words = os.read(descriptor, 100).split()
+    except OSError:
+        return None
+    if len(words) != 2 or not all(word.isdigit() and len(word) < 10 for word in words):
+        return None  # the job may have written there, too
+    return int(words[0]), int(words[1])
+
+
 def journaled_since(folder: Path, attempt: int, counted: int) -> tuple[int | None, int]:
     """The end of what can be counted now of the journal of outputs, and its lines after byte ``counted``.
 
@@ -164,11 +176,22 @@ def outputs(folder: Path, attempt: int, after: int, *, final: bool) -> tuple[lis
     what is asked for again with the same cursor and brings nothing is the end. ``final`` adds what
     a cell printed last without its journal having it, as after SIGKILL.
     """
+    items, cursor, _ = newest_outputs(folder, attempt, after, final=final)
+    return items, cursor
+
+
+def newest_outputs(
+    folder: Path, attempt: int, after: int, *, final: bool, newest: int | None = None
+) -> tuple[list[Output], int, bool]:
+    """As ``outputs``, of many about the ``newest`` bytes; and whether some were left out for that."""
     try:
         with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            return _journaled(folder, attempt, journal, after, final=final)
+            start = after if newest is None else _cursor_near_end(journal, after, newest)
+            journal.seek(0)
+            return *_journaled(folder, attempt, journal, start, final=final), start > after
     except OSError:
-        return _as_stream(folder, attempt, after, final=final)
+        start = after if newest is None else _line_start(folder, attempt, log_size(folder, attempt) - newest)
+        return *_as_stream(folder, attempt, max(after, start), final=final), start > after
 
 
 def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, final: bool) -> tuple[list[Output], int]:
@@ -189,6 +212,25 @@ def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, fin
         return items, max(after, whole)
     items += _gap(folder, attempt, covered)
     return items, whole + 1
+
+
+def _cursor_near_end(journal: BinaryIO, after: int, newest: int) -> int:
+    """The cursor, not before ``after``, from which on its whole lines have about ``newest`` bytes."""
+    sizes = [len(line) for line in journal if line.endswith(b"\n")]
+    size = 0
+    for cursor in range(len(sizes), after, -1):
+        size += sizes[cursor - 1]
+        if size > newest and cursor < len(sizes):  # the last line is served, however long it is
+            return cursor
+    return after
+
+
+def _line_start(folder: Path, attempt: int, offset: int) -> int:
+    """The first beginning of a line after this place in the log, if one is near."""
+    if offset <= 0:
+        return 0
+    _, found, rest = (near := read_log(folder, attempt, offset, PAGE_BYTES)).partition(b"\n")
+    return offset + len(near) - len(rest) if found else offset
 
 
 def _output(line: bytes) -> Output | None:

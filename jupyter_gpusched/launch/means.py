@@ -26,6 +26,7 @@ LINGER = (
 
 _TRIAL_S = 5.0
 _SYSTEMD = Path("/run/systemd/system")
+_TRIAL = str(Path(cgroup.__file__).with_name("trial.py"))
 
 
 class Hierarchy(NamedTuple):
@@ -88,8 +89,7 @@ def probe(
     membership = read_file(str(proc / "cgroup")).decode(errors="replace")
     hierarchy = find_hierarchy(read_file(str(proc / "mountinfo")).decode(errors="replace"))
     scope, ends = _leaving(membership, environ)
-    # In a scope of its own a supervisor has a cgroup that nobody else manages.
-    no_cgroups = "they are turned off" if not cgroups else _cgroups_fail(hierarchy) if scope is None else None
+    no_cgroups = _cgroups_fail(hierarchy, scope, environ) if cgroups else "they are turned off"
     return Means(
         cgroups=hierarchy if no_cgroups is None else None,
         no_cgroups=no_cgroups,
@@ -117,43 +117,18 @@ def _unescaped(path: str) -> str:
     return path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 
 
-def _cgroups_fail(hierarchy: Hierarchy | None) -> str | None:
-    """Why attempts can have no cgroups; None when a process could be put into one, and ended by it."""
+def _cgroups_fail(hierarchy: Hierarchy | None, scope: tuple[str, ...] | None, environ: Mapping[str, str]) -> str | None:
+    """Why attempts can have no cgroups; None when a process could be put into one, and ended by it.
+
+    A scope of its own is handed to us with all that is in it; elsewhere systemd must have said so.
+    """
     own = None if hierarchy is None else cgroup.own_cgroup(*hierarchy)
-    if own is None:
+    if hierarchy is None or own is None:
         return "there are no cgroups of version 2"
-    if _SYSTEMD.exists() and not _delegated(own):
+    if scope is None and _SYSTEMD.exists() and not _delegated(own):
         return f"systemd manages {own} and has not delegated it"
-    trial = f"{own}/gpusched-trial-{os.getpid()}-{os.urandom(4).hex()}"
-    if not cgroup.make(trial):
-        return f"no cgroup can be made in {own}"
-    try:
-        return _trial_fails(trial)
-    finally:
-        cgroup.remove(trial)
-
-
-def _trial_fails(trial: str) -> str | None:
-    enter = "import os, sys; os.write(os.open(sys.argv[1] + '/cgroup.procs', os.O_WRONLY), b'0'); print(); input()"
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", enter, trial],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            if process.pid not in cgroup.members(trial):
-                return f"no process can be moved into a cgroup of {Path(trial).parent}"
-            cgroup.kill(trial)
-            process.wait(_TRIAL_S)
-        except subprocess.TimeoutExpired:
-            return "this kernel has no cgroup.kill (Linux 5.14 or newer has)"
-        finally:
-            process.kill()
-    return None
+    works, complaint = _said([*(scope or ()), sys.executable, "-I", "-S", _TRIAL, *hierarchy], environ)
+    return None if works is not None else complaint or "the trial ended without a word"
 
 
 def _delegated(path: str) -> bool:
@@ -195,7 +170,8 @@ def service_of(membership: str) -> str | None:
 
 
 def _kill_mode(unit: str, of_user: list[str], environ: Mapping[str, str]) -> str:
-    return _said(["systemctl", *of_user, "show", "--property=KillMode", "--value", unit], environ)[0].strip()
+    said, _ = _said(["systemctl", *of_user, "show", "--property=KillMode", "--value", unit], environ)
+    return (said or "").strip()
 
 
 def _scope_fails(scope: tuple[str, ...], unit: str, environ: Mapping[str, str]) -> str | None:
@@ -206,16 +182,16 @@ def _scope_fails(scope: tuple[str, ...], unit: str, environ: Mapping[str, str]) 
     return None if service_of(where) != unit else "systemd-run left it inside"
 
 
-def _said(command: list[str], environ: Mapping[str, str]) -> tuple[str, str]:
-    """What a command printed, if it ended well, and its last word of complaint."""
+def _said(command: list[str], environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """What a command printed, None if it failed, and its last word of complaint."""
     try:
         ended = subprocess.run(
             command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRIAL_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
+        return None, str(error)
     complaint = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    return ("" if ended.returncode else ended.stdout.decode(errors="replace")), complaint
+    return (None if ended.returncode else ended.stdout.decode(errors="replace")), complaint
 
 
 # Logs and host memory

@@ -27,6 +27,9 @@ _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
 RUNNER = str(_RUNNER / "cell.py")
 STARTUP = str(_RUNNER / "startup")
+_BEFORE_THE_SEAM = 64 * 1024
+"""So much less than a quarter of its limit a log's head may be, to end with a line."""
+
 _RUN_BY_US = frozenset({Kind.CELL, Kind.FUNCTION, Kind.NOTEBOOK})
 
 
@@ -61,7 +64,7 @@ def supervisor_order(
             "cwd": os.fsencode(work.cwd),
             "marker": marker,
             "folders": ["checkpoint", "results"],
-            "files": runner_files(work, order.attempt) if work.kind in _RUN_BY_US else {},
+            "files": runner_files(work, order.attempt, log_limit) if work.kind in _RUN_BY_US else {},
             "time_limit_s": order.job.time_limit_s,
             "grace_s": order.job.grace_s,
             "log_limit": log_limit,
@@ -84,9 +87,14 @@ def arguments(work: Work, folder: Path, attempt: int) -> list[str]:
     return list(work.argv)
 
 
-def runner_files(work: Work, attempt: int) -> dict[str, bytes]:
-    """The work for its runner. The journal is there from the start: it tells a cell's outputs from a log."""
+def runner_files(work: Work, attempt: int, log_limit: int | None = None) -> dict[str, bytes]:
+    """The work for its runner. The journal is there from the start: it tells a cell's outputs from a log.
+
+    Text is taken into it from the head of the log only, which is never cut away.
+    """
     told: dict[str, object] = {"kind": work.kind.value}
+    if log_limit is not None:
+        told["most_text"] = log_limit // 4 - _BEFORE_THE_SEAM
     if work.kind is Kind.CELL:
         told |= {"source": work.source, "outputs": list(work.outputs), "has_payload": work.has_payload}
     if work.kind is Kind.NOTEBOOK:

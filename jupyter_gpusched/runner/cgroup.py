@@ -7,8 +7,11 @@ the job before its first instruction. Shared by the supervisor and the host; dec
 from __future__ import annotations
 
 import os
+import time
 
 from .tree import read_file, read_proc, start_time
+
+_PAUSES_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
 def own_cgroup(mount: str, root: str) -> str | None:
@@ -56,12 +59,19 @@ def kill(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Take it away, with those that the job made in it; one with a process in it stays."""
-    for folder in reversed(_folders(path)):
-        try:
-            os.rmdir(folder)
-        except OSError:  # noqa: PERF203
-            continue
+    """Take it away, with those that the job made in it; one with a process in it stays.
+
+    The kernel counts a process for a moment after it was collected.
+    """
+    for pause_s in (*_PAUSES_S, None):
+        for folder in reversed(_folders(path)):
+            try:
+                os.rmdir(folder)
+            except OSError:  # noqa: PERF203
+                continue
+        if pause_s is None or not os.path.isdir(path) or members(path):
+            return
+        time.sleep(pause_s)
 
 
 def _folders(path: str) -> list[str]:

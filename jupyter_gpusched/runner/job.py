@@ -25,7 +25,7 @@ def run(folder: str, attempt: int, here: str) -> NoReturn:
     place = Place(folder, attempt, here)
     with open(f"{place.attempt_folder}/work.json", encoding="utf-8") as file:
         work = json.load(file)
-    journal = open_outputs(place.attempt_folder)
+    journal = open_outputs(place.attempt_folder, work.get("most_text"))
     try:
         code = runner_of(work["kind"])(work, place, journal)
     except values.CannotTravel as error:
@@ -66,10 +66,10 @@ def runner_of(kind: str) -> Callable[[dict[str, Any], Place, Journal], int]:
     return run_cell
 
 
-def open_outputs(attempt_folder: str) -> Journal:
+def open_outputs(attempt_folder: str, most_text: int | None = None) -> Journal:
     """From here on, what is printed is journaled; what ends the process late is, too."""
     faulthandler.enable(file=2)
-    journal = Journal(attempt_folder)
+    journal = Journal(attempt_folder, most_text)
     sys.stdout, sys.stderr = JobStream(journal, "stdout"), JobStream(journal, "stderr")
     journal.start()
     atexit.register(journal.catch_up, whole=True)  # the first to register is the last to be called

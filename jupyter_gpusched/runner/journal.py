@@ -33,7 +33,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 class Journal:
     """The two files of one attempt. In a forked child it only passes text on to the log."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, most_text: int | None = None) -> None:
         self._log = os.open(f"{folder}/log", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._records = os.open(f"{folder}/outputs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._aside = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -46,7 +46,8 @@ class Journal:
         self._pending: list[str] = []
         self._pending_name = "stdout"
         self._pending_bytes = 0
-        self._text_left = MOST_TEXT
+        self._most_text = MOST_TEXT if most_text is None else min(MOST_TEXT, most_text)
+        self._text_left = self._most_text
         self._rich_left = MOST_RICH
         self._dropped = [0, 0]  # rich outputs that were left out, and their bytes
         self._told_dropped = 0
@@ -180,7 +181,7 @@ class Journal:
             self._flush()
         if self._text_left <= 0:
             self._flush()
-            self._record(_notice(f"more than {MOST_TEXT >> 20} MiB were printed; the rest is in the log"))
+            self._record(_notice(f"more than {self._most_text / 2**20:.1f} MiB were printed; the rest is in the log"))
 
     def _record_rich(self, output: dict[str, Any]) -> None:
         line = self._line(output)

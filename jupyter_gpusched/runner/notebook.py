@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import Any
 
-from . import sheet, values
+from . import records, sheet, values
 from .job import Place
 from .journal import Journal
 from .shown import WIDGET_VIEW, plain, portable, without_colours
@@ -37,7 +37,7 @@ def run_notebook(work: dict[str, Any], place: Place, journal: Journal) -> int:
     sheet.put_parameters(content, work["parameters"])
     page = sheet.Sheet(content, f"{place.results}/{os.path.basename(work['path'])}")
     page.save()
-    run = Run(page, journal)
+    run = Run(page, journal, place.attempt_folder)
     code = asyncio.run(run.execute(kernel, place.attempt_folder, work["path"]))
     if code < 0:
         journal.catch_up(whole=True)
@@ -50,8 +50,9 @@ def run_notebook(work: dict[str, Any], place: Place, journal: Journal) -> int:
 class Run:
     """One pass over the cells."""
 
-    def __init__(self, page: sheet.Sheet, journal: Journal) -> None:
+    def __init__(self, page: sheet.Sheet, journal: Journal, attempt_folder: str) -> None:
         self._page = page
+        self._folder = attempt_folder
         self._journal = journal
         self._cells: dict[str, sheet.Cell] = {}  # by the id that their messages bear
         self._numbers: dict[int, int] = {id(cell): n for n, cell in enumerate(page.code_cells(), 1)}
@@ -80,6 +81,7 @@ class Run:
 
     async def _all_cells(self, running: Any) -> int:
         for cell in self._page.code_cells():
+            self._tell_progress(self._numbers[id(cell)] - 1)
             if "skip-execution" in sheet.tags(cell) or not sheet.source(cell).strip():
                 continue
             if self._stopping:
@@ -90,7 +92,15 @@ class Run:
                 return 0
             if reply.get("status") == "error" and "raises-exception" not in sheet.tags(cell):
                 return self._failed(cell, reply)
+        else:
+            self._tell_progress(len(self._numbers))
         return 0
+
+    def _tell_progress(self, done: int) -> None:
+        """For the host, which shows it; a full disk is no reason to end the job."""
+        with contextlib.suppress(OSError):
+            records.write_file(f"{self._folder}/.cells", f"{done} {len(self._numbers)}\n".encode())
+            os.rename(f"{self._folder}/.cells", f"{self._folder}/cells")
 
     async def _one_cell(self, cell: sheet.Cell, running: Any) -> dict[str, Any]:
         self._journal.mark({"cell": self._numbers[id(cell)]})

@@ -102,16 +102,22 @@ class Attempt:
         try:
             self.launch()
         except CannotLaunch as error:
-            self.reap()
-            if self.home is not None:
-                cgroup.remove(self.home)
+            self.discard()
             self.write_exit([], {"reason": error.reason, "message": error.message})
             return
         survivors = self.watch()
         self.cap.finish()
+        self.write_exit(survivors, {})
         if self.home is not None:
             cgroup.remove(self.home)
-        self.write_exit(survivors, {})
+
+    def discard(self) -> None:
+        """Take away the child that could not become the job, and what was made for it."""
+        if self.main:
+            os.kill(self.main, signal.SIGKILL)  # not reaped yet: it is our child and nobody else
+            os.waitpid(self.main, 0)
+        if self.home is not None:
+            cgroup.remove(self.home)
 
     # Starting
 

@@ -7,6 +7,8 @@ import { trans } from './translation';
 import { JobView } from './wire';
 import { isFinal } from './words';
 
+const AT_ONCE = 8;
+
 /** Cancel these jobs after one question. */
 export async function cancelAll(views: readonly JobView[]): Promise<void> {
   const going = views.filter(view => !isFinal(view));
@@ -59,9 +61,13 @@ export function wordsOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** All of them, a few at once, so that a sweep of thousands leaves room for other requests. */
 async function each(views: readonly JobView[], act: (view: JobView) => Promise<unknown>): Promise<boolean> {
-  const results = await Promise.allSettled(views.map(act));
-  const failed = results.flatMap(result => (result.status === 'rejected' ? [wordsOf(result.reason)] : []));
+  const failed: string[] = [];
+  for (let at = 0; at < views.length; at += AT_ONCE) {
+    const results = await Promise.allSettled(views.slice(at, at + AT_ONCE).map(act));
+    failed.push(...results.flatMap(result => (result.status === 'rejected' ? [wordsOf(result.reason)] : [])));
+  }
   if (failed.length) {
     const first = failed[0] ?? '';
     Notification.error(failed.length === 1 ? first : trans.__('%1 of %2 failed: %3', failed.length, views.length, first), {

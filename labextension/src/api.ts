@@ -6,13 +6,6 @@ import { ServerConnection } from '@jupyterlab/services';
 import { Sample } from './state';
 import { ErrorBody, Health, JobView, PREFIX } from './wire';
 
-export interface StoredLog {
-  bytes: Uint8Array;
-  size: number;
-  /** Where to go on reading; part of a long log may be missing in between. */
-  next: number;
-}
-
 /** What was submitted, as the journal has it; only what is shown is named here. */
 export type Spec = Record<string, unknown>;
 
@@ -22,13 +15,6 @@ export interface JobEvent {
   at: number;
   kind: string;
   detail: Record<string, unknown> | null;
-}
-
-/** Output number and nbformat output. */
-export interface OutputPage {
-  items: Record<string, unknown>[];
-  next: number;
-  final: boolean;
 }
 
 /** An answer that is no success; `message` is one for a person. */
@@ -82,20 +68,6 @@ export async function reorder(id: string, where: { before: string } | { after: s
 
 export async function spec(id: string): Promise<Spec> {
   return (await ask(`${pathOf(id)}/spec`)).json() as Promise<Spec>;
-}
-
-export async function log(id: string, attempt: number, offset: number, limit: number): Promise<StoredLog> {
-  const answer = await ask(`${pathOf(id)}/log?attempt=${attempt}&offset=${offset}&limit=${limit}`);
-  return {
-    bytes: new Uint8Array(await answer.arrayBuffer()),
-    size: Number(answer.headers.get('X-Gpusched-Log-Size') ?? 0),
-    next: Number(answer.headers.get('X-Gpusched-Log-Next') ?? offset)
-  };
-}
-
-export async function outputs(id: string, attempt: number, after: number): Promise<OutputPage> {
-  const answer = await ask(`${pathOf(id)}/outputs?attempt=${attempt}&after=${after}`);
-  return answer.json() as Promise<OutputPage>;
 }
 
 /** What happened to a job, oldest first; null where the host does not tell. */

@@ -1,48 +1,38 @@
-// The button that ends a job. What already runs is asked about once more: hours of work may hang on it.
+// The button that ends a job, and for a few seconds the one that takes it back: hours of work may hang on it.
 
 import * as React from 'react';
 
-import { store } from './store';
+import { useNow } from './hooks';
+import { trans } from './translation';
+import * as undo from './undo';
 import { JobView } from './wire';
 import { isFinal } from './words';
 
-const ASKED_FOR_MS = 4000;
-
 export function CancelButton({ view }: { view: JobView }): JSX.Element | null {
-  const [asked, setAsked] = React.useState(false);
-  const [sent, setSent] = React.useState(false);
-  const [trouble, setTrouble] = React.useState<string | null>(null);
-  React.useEffect(() => {
-    const timer = asked ? window.setTimeout(() => setAsked(false), ASKED_FOR_MS) : 0;
-    return () => window.clearTimeout(timer);
-  }, [asked]);
+  const wish = React.useSyncExternalStore(undo.subscribe, undo.current).get(view.id);
+  const pending = typeof wish?.due === 'number';
+  const now = useNow(pending);
   if (isFinal(view)) {
     return null;
   }
-  const end = (): void => {
-    setSent(true);
-    setTrouble(null);
-    store.cancel(view.id).catch((error: unknown) => {
-      setSent(false);
-      setTrouble(error instanceof Error ? error.message : String(error));
-    });
-  };
-  const sure = asked || view.phase === 'queued';
-  const ending = sent || view.phase === 'stopping';
+  const ending = view.phase === 'stopping' || (!!wish && !pending && !wish.trouble);
+  const left = pending ? Math.max(1, Math.ceil((wish?.due ?? 0) / 1000 - now)) : 0;
   return (
     <>
       <button
-        className={`gpusched-cancel${asked ? ' gpusched-asked' : ''}`}
+        className={`gpusched-cancel${pending ? ' gpusched-asked' : ''}`}
         data-testid="gpusched-cancel"
         disabled={ending}
-        onClick={() => (sure ? end() : setAsked(true))}
-        aria-label={asked ? `Really cancel job ${view.id}` : `Cancel job ${view.id}`}
+        onClick={() => (pending ? undo.takeBack(view.id) : undo.wishToCancel(view.id))}
+        aria-label={
+          pending ? trans.__('Undo: do not cancel job %1', view.id) : trans.__('Cancel job %1', view.id)
+        }
       >
-        {ending ? 'Cancelling' : asked ? 'Really cancel?' : 'Cancel'}
+        {ending ? trans.__('Cancelling') : pending ? trans.__('Undo (%1)', left) : trans.__('Cancel')}
       </button>
-      {trouble && (
+      {wish?.trouble && (
         <span className="gpusched-trouble" role="alert">
-          {trouble}
+          {wish.trouble}
         </span>
       )}
     </>

@@ -8,9 +8,9 @@ import { cancelAll, resubmitAll } from './acts';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
-import { Text } from './jobcard';
 import { JobFiles, Kept, Topic } from './jobfiles';
 import { LiveWidget } from './live';
+import { Outputs } from './outputs';
 import { Phase } from './phase';
 import { Sparkline } from './sparkline';
 import { store } from './store';
@@ -318,8 +318,14 @@ function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
+/** No notebook that somebody has trusted is around it here: what could act is shown in its harmless form. */
 function Output({ view }: OfJob): JSX.Element {
-  return view.attempts.length ? <Text view={view} /> : <p>{trans.__('It has not started yet.')}</p>;
+  const [following, follow] = React.useState(true);
+  return view.attempts.length ? (
+    <Outputs view={view} trusted={false} following={following} onFollow={follow} />
+  ) : (
+    <p>{trans.__('It has not started yet.')}</p>
+  );
 }
 
 function Events(props: OfJob): JSX.Element {

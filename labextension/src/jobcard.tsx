@@ -1,27 +1,31 @@
 // The card of one job below the cell that submitted it: live from the server, so that it needs no kernel.
-// Everything that a job or a notebook's author wrote is shown as text.
+// What a job or a notebook's author wrote is shown as text; a job's rich outputs go through JupyterLab's renderers.
 
 import { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { Actions } from './actions';
 import { isJobId } from './api';
 import { Simulated } from './bars';
-import { CancelButton } from './cancel';
 import { useNow, useStore } from './hooks';
-import { LogTail } from './log';
-import { Phase } from './phase';
-import { store } from './store';
-import { Piece } from './terminal';
-import { GpuRef, JobView } from './wire';
-import { isFinal, lasted, mib, sentence, wants } from './words';
+import { Memory, ProgressBar } from './meters';
+import { Outputs } from './outputs';
+import { Phase } from './queue';
+import { ResubmitForm } from './resubmit';
+import { savedView } from './saved';
+import { State, store } from './store';
+import { trans } from './translation';
+import { JobView } from './wire';
+import { isFinal, lasted, seconds, sentence, wants } from './words';
 
 export const MIME = 'application/vnd.gpusched.job+json';
 
-const READ_EVERY_MS = 1000;
+const LONGEST_CHAIN = 20;
 
 export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
   private _data: unknown = null;
+  private _trusted = false;
 
   constructor() {
     super();
@@ -30,6 +34,7 @@ export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
 
   renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this._data = model.data[MIME];
+    this._trusted = model.trusted;
     this.update();
     return this.renderPromise ?? Promise.resolve();
   }
@@ -37,67 +42,98 @@ export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
   protected render(): JSX.Element {
     const { id, view } = (this._data ?? {}) as { id?: unknown; view?: unknown };
     if (!isJobId(id)) {
-      return <p className="gpusched-trouble">This output does not name a job.</p>;
+      return <p className="gpusched-trouble">{trans.__('This output does not name a job.')}</p>;
     }
-    return <JobCard key={id} id={id} saved={isSavedView(view, id) ? view : null} />;
+    return (
+      <Guard key={id} id={id}>
+        <Runs id={id} saved={savedView(view, id)} trusted={this._trusted} />
+      </Guard>
+    );
   }
 }
 
-/** A notebook's file may hold anything: only what has the shape that the card reads is taken. */
-function isSavedView(data: unknown, id: string): data is JobView {
-  const view = data as Partial<Record<keyof JobView, unknown>> | null;
+/** A card that cannot be drawn says so, and leaves the id to go on with. */
+class Guard extends React.Component<{ id: string; children: React.ReactNode }, { failed: boolean }> {
+  state = { failed: false };
+
+  static getDerivedStateFromError(): { failed: boolean } {
+    return { failed: true };
+  }
+
+  render(): React.ReactNode {
+    return this.state.failed ? (
+      <p className="gpusched-trouble">{trans.__('The card of job %1 cannot be drawn.', this.props.id)}</p>
+    ) : (
+      this.props.children
+    );
+  }
+}
+
+/** The job, and below it those that were made of it by running it again. */
+function Runs(props: { id: string; saved: JobView | null; trusted: boolean }): JSX.Element {
+  const { jobs } = useStore();
+  const [known, setKnown] = React.useState<string[]>([]);
+  const again = (newId: string): void => {
+    store.want(newId);
+    setKnown(before => [...before, newId]);
+  };
+  const made = React.useMemo(() => later(props.id, jobs), [props.id, jobs]);
+  const ids = [props.id, ...new Set([...made, ...known])].slice(-LONGEST_CHAIN);
   return (
-    !!view &&
-    view.id === id &&
-    typeof view.name === 'string' &&
-    typeof view.phase === 'string' &&
-    typeof view.kind === 'string' &&
-    typeof view.gpus_requested === 'number' &&
-    isNumberOrNull(view.vram_mib) &&
-    isNumberOrNull(view.peak_vram_mib) &&
-    isNumberOrNull(view.started_at) &&
-    isNumberOrNull(view.ended_at) &&
-    isNumberOrNull(view.exit_code) &&
-    isNumberOrNull(view.signal) &&
-    isTextOrNull(view.waiting) &&
-    isTextOrNull(view.message) &&
-    isTextOrNull(view.reason) &&
-    Array.isArray(view.gpus) &&
-    view.gpus.every((gpu: Partial<GpuRef> | null) => typeof gpu?.index === 'number' && typeof gpu.name === 'string') &&
-    Array.isArray(view.attempts)
+    <>
+      {ids.map(id => (
+        <JobCard key={id} id={id} saved={id === props.id ? props.saved : null} trusted={props.trusted} onAgain={again} />
+      ))}
+    </>
   );
 }
 
-function isNumberOrNull(value: unknown): boolean {
-  return value === null || typeof value === 'number';
+function later(first: string, jobs: State['jobs']): string[] {
+  const found = new Set([first]);
+  const again = [...jobs.values()].filter(view => view.parent_id !== null);
+  again.sort((a, b) => a.submitted_at - b.submitted_at);
+  again.forEach(view => found.has(view.parent_id ?? '') && found.add(view.id));
+  found.delete(first);
+  return [...found];
 }
 
-function isTextOrNull(value: unknown): boolean {
-  return value === null || typeof value === 'string';
+interface CardProps {
+  id: string;
+  saved: JobView | null;
+  trusted: boolean;
+  onAgain: (newId: string) => void;
 }
 
-function JobCard({ id, saved }: { id: string; saved: JobView | null }): JSX.Element {
+function JobCard({ id, saved, trusted, onAgain }: CardProps): JSX.Element {
   const state = useStore();
   React.useEffect(() => store.want(id), [id]);
   const live = state.jobs.get(id);
   const view = live ?? saved;
-  const unknown = !live && state.unknown.has(id);
   return (
-    <article className="gpusched-card" data-testid="gpusched-card" data-job-id={id} aria-label={`Job ${id}`}>
-      {view ? <Body view={view} live={!!live} /> : <code>{id}</code>}
-      <Standing connected={state.connected} known={state.known} unknown={unknown} />
+    <article
+      className="gpusched-card"
+      data-testid="gpusched-card"
+      data-job-id={id}
+      aria-label={trans.__('Job %1', id)}
+    >
+      {view ? (
+        <Body view={view} live={!!live} state={state} trusted={trusted} onAgain={onAgain} />
+      ) : (
+        <code>{id}</code>
+      )}
+      <Standing connected={state.connected} known={state.known} unknown={!live && state.unknown.has(id)} />
     </article>
   );
 }
 
 function Standing(props: { connected: boolean; known: boolean; unknown: boolean }): JSX.Element | null {
   const words = props.unknown
-    ? 'This server does not know the job; this is its state when the notebook was saved.'
+    ? trans.__('This server does not know the job; this is its state when the notebook was saved.')
     : props.connected
       ? ''
       : props.known
-        ? 'Reconnecting; this is what was known last.'
-        : 'Connecting; this is the state when the notebook was saved.';
+        ? trans.__('Reconnecting; this is what was known last.')
+        : trans.__('Connecting; this is the state when the notebook was saved.');
   return words ? (
     <div className="gpusched-trouble" role="status" data-testid="gpusched-standing">
       {words}
@@ -105,9 +141,23 @@ function Standing(props: { connected: boolean; known: boolean; unknown: boolean 
   ) : null;
 }
 
-function Body({ view, live }: { view: JobView; live: boolean }): JSX.Element {
+interface BodyProps {
+  view: JobView;
+  live: boolean;
+  state: State;
+  trusted: boolean;
+  onAgain: (newId: string) => void;
+}
+
+function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
   const now = useNow(live && !isFinal(view));
+  const [following, setFollowing] = React.useState(true);
+  const [resubmitting, setResubmitting] = React.useState(false);
   const why = sentence(view);
+  const done = (newId: string): void => {
+    setResubmitting(false);
+    onAgain(newId);
+  };
   return (
     <>
       <div className="gpusched-head">
@@ -117,7 +167,16 @@ function Body({ view, live }: { view: JobView; live: boolean }): JSX.Element {
         <Phase phase={view.phase} />
         {view.simulated && <Simulated />}
         <span className="gpusched-space" />
-        {live && <CancelButton view={view} />}
+        {live && (
+          <Actions
+            view={view}
+            trusted={trusted}
+            following={following}
+            onFollow={setFollowing}
+            resubmitting={resubmitting}
+            onResubmit={() => setResubmitting(!resubmitting)}
+          />
+        )}
       </div>
       <div className="gpusched-facts" data-testid="gpusched-facts">
         <code>{view.id}</code> · {factsOf(view, live || isFinal(view) ? now : null)}
@@ -125,106 +184,40 @@ function Body({ view, live }: { view: JobView; live: boolean }): JSX.Element {
       {why && (
         <div className="gpusched-why" role="status" data-testid="gpusched-why">
           {why}
+          {expected(view, now)}
         </div>
       )}
-      {live && <Text view={view} />}
+      {live && view.progress && !isFinal(view) && <ProgressBar progress={view.progress} />}
+      {live && <Memory view={view} gpus={state.gpus} />}
+      {view.advice && <div className="gpusched-facts">{view.advice}</div>}
+      {resubmitting && <ResubmitForm view={view} onDone={done} onClose={() => setResubmitting(false)} />}
+      {live && <Outputs view={view} trusted={trusted} following={following} onFollow={setFollowing} />}
     </>
   );
+}
+
+/** The output of a job by itself, for other places than its card; no notebook vouches for it there. */
+export function Text({ view }: { view: JobView }): JSX.Element {
+  const [following, setFollowing] = React.useState(true);
+  return <Outputs view={view} trusted={false} following={following} onFollow={setFollowing} />;
 }
 
 function factsOf(view: JobView, now: number | null): string {
   const facts = [view.kind, wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
   if (now !== null) {
-    facts.push(lasted(view, now));
-  }
-  if (view.peak_vram_mib !== null) {
-    facts.push(`peak ${mib(view.peak_vram_mib)}`);
+    facts.push(lasted(view, now), remaining(view, now));
   }
   return facts.filter(Boolean).join(' · ');
 }
 
-export function Text({ view }: { view: JobView }): JSX.Element | null {
-  const box = React.useRef<HTMLDivElement>(null);
-  const tail = useLog(view, box);
-  const atEnd = React.useRef(true);
-  React.useLayoutEffect(() => {
-    if (box.current && atEnd.current) {
-      box.current.scrollTop = box.current.scrollHeight;
-    }
-  });
-  const { terminal, shortened } = tail;
-  const follow = (event: React.UIEvent<HTMLDivElement>): void => {
-    const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
-    atEnd.current = scrollHeight - scrollTop - clientHeight < 8;
-  };
-  return (
-    <div
-      ref={box}
-      className={`jp-RenderedText gpusched-log${terminal.empty ? ' gpusched-empty' : ''}`}
-      role="log"
-      aria-live="off"
-      aria-label={`Text output of job ${view.id}`}
-      tabIndex={terminal.empty ? -1 : 0}
-      onScroll={follow}
-      data-testid="gpusched-log"
-    >
-      {shortened && (
-        <div className="gpusched-facts">Earlier output is left out here; %gpulogs {view.id} shows it.</div>
-      )}
-      <pre>{terminal.lines().map(lineOf)}</pre>
-    </div>
-  );
+function remaining(view: JobView, now: number): string {
+  return view.time_limit_s === null || view.started_at === null || isFinal(view)
+    ? ''
+    : trans.__('%1 left of %2', seconds(view.started_at + view.time_limit_s - now), seconds(view.time_limit_s));
 }
 
-function lineOf(line: Piece[], row: number, all: Piece[][]): JSX.Element {
-  return (
-    <React.Fragment key={row}>
-      {line.map((piece, column) =>
-        piece.classes || piece.colour ? (
-          <span key={column} className={piece.classes} style={piece.colour ? { color: piece.colour } : undefined}>
-            {piece.text}
-          </span>
-        ) : (
-          piece.text
-        )
-      )}
-      {row < all.length - 1 && '\n'}
-    </React.Fragment>
-  );
-}
-
-/** The log as far as it has come; read on while the job lives and the card can be seen. */
-function useLog(view: JobView, box: React.RefObject<HTMLElement>): LogTail {
-  const tail = React.useRef(new LogTail());
-  const [, redraw] = React.useReducer((n: number) => n + 1, 0);
-  const latest = React.useRef(view);
-  latest.current = view;
-  const over = isFinal(view);
-  React.useEffect(() => {
-    let timer = 0;
-    let gone = false;
-    const read = async (): Promise<void> => {
-      let again = !over;
-      const seen = !document.hidden && box.current?.offsetParent !== null;
-      try {
-        if (seen && (await tail.current.read(latest.current)) && !gone) {
-          redraw();
-          again = true; // there may be more
-        }
-        again ||= !seen;
-      } catch (error) {
-        again = true;
-        console.debug('jupyter-gpusched: the log did not come', error);
-      }
-      if (again && !gone) {
-        timer = window.setTimeout(() => void read(), READ_EVERY_MS);
-      }
-    };
-    void read();
-    return () => {
-      gone = true;
-      window.clearTimeout(timer);
-    };
-  }, [view.id, over, view.attempts.length, box]);
-  return tail.current;
+function expected(view: JobView, now: number): string {
+  return view.phase !== 'queued' || view.estimated_start === null
+    ? ''
+    : ` · ${trans.__('expected to start in about %1', seconds(view.estimated_start - now))}`;
 }

@@ -11,7 +11,7 @@ import { Filter, Group, Row, rowsOf, topsOf, visible } from './rows';
 import { useSelection } from './selection';
 import { trans } from './translation';
 import { JobView } from './wire';
-import { expected, isFinal, lasted, mib, moment, sentence, wants, where } from './words';
+import { expected, isFinal, lasted, mib, moment, progressed, sentence, wants, where } from './words';
 
 export { Phase } from './phase';
 
@@ -140,6 +140,7 @@ function List({ rows, now, open }: { rows: readonly Row[]; now: number; open: (i
                 active={row.view.id === selection.active}
                 chosen={selection.chosen.has(row.view.id)}
                 choose={selection.click}
+                reach={selection.reach}
                 open={open}
                 say={say}
               />
@@ -246,6 +247,7 @@ interface EntryProps {
   active: boolean;
   chosen: boolean;
   choose: (id: string, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }, box: boolean) => void;
+  reach: (id: string) => void;
   open: (id: string) => void;
   say: (words: string) => void;
 }
@@ -269,6 +271,7 @@ const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
       data-job-id={view.id}
       onClick={event => props.choose(view.id, event, false)}
       onDoubleClick={() => props.open(view.id)}
+      onFocus={() => props.reach(view.id)}
       {...drag.handlers}
     >
       <span role="gridcell" className="gpusched-cell-check">
@@ -304,6 +307,7 @@ const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
           </div>
         )}
       </div>
+      <Progress view={view} />
       <div role="gridcell" className="gpusched-cell-acts" onClick={event => event.stopPropagation()}>
         {isFinal(view) ? (
           <button
@@ -331,10 +335,20 @@ function sameEntry(before: EntryProps, after: EntryProps): boolean {
   );
 }
 
+/** How far it has come, as a line at the foot of its row; the same in words is among its facts. */
+function Progress({ view }: { view: JobView }): JSX.Element | null {
+  const fraction = isFinal(view) ? null : (view.progress?.fraction ?? null);
+  return fraction === null ? null : (
+    <span aria-hidden="true" className="gpusched-row-progress" style={{ width: `${100 * fraction}%` }} />
+  );
+}
+
 function Facts({ view, now }: { view: JobView; now: number }): JSX.Element {
   const ended = view.ended_at === null ? '' : moment(view.ended_at, now);
   const asks = where(view) && view.vram_mib !== null ? mib(view.vram_mib) : wants(view);
-  const facts = [where(view), asks, lasted(view, now), expected(view, now), ended].filter(Boolean).join(' · ');
+  const facts = [where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
+    .filter(Boolean)
+    .join(' · ');
   return (
     <div className="gpusched-facts" title={`${facts} · ${view.id}`}>
       {facts} · <code>{view.id}</code>

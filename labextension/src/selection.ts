@@ -9,6 +9,8 @@ export interface Selection {
   /** Changes with each step of the keys: then the focus goes along. */
   readonly moved: number;
   clear: () => void;
+  /** The focus has come to this row by itself. */
+  reach: (id: string) => void;
   /** `box`: its checkbox was clicked, so that the others stay as they are. */
   click: (id: string, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }, box: boolean) => void;
   /** True when it was a key of the list; `page` is how many rows a page has. */
@@ -38,6 +40,10 @@ export function useSelection(ids: readonly string[]): Selection {
       return { ...old, active: id, anchor: id, chosen: more ? toggled(old.chosen, id) : new Set() };
     });
   }, []);
+  const reach = React.useCallback(
+    (id: string) => setWhere(old => (old.active === id ? old : { ...old, active: id, anchor: id })),
+    []
+  );
   const clear = React.useCallback(() => setWhere(old => ({ ...old, chosen: new Set() })), []);
 
   const key = (event: React.KeyboardEvent, page: number): boolean => {
@@ -73,7 +79,7 @@ export function useSelection(ids: readonly string[]): Selection {
     }
     return false;
   };
-  return { active, chosen: where.chosen, moved: where.moved, clear, click, key };
+  return { active, chosen: where.chosen, moved: where.moved, clear, reach, click, key };
 }
 
 export function between(ids: readonly string[], one: string, other: string): Set<string> {

@@ -21,9 +21,13 @@ export function fileSpec(path: string): Spec | null {
   if (root === null) {
     return null;
   }
-  const local = path.replace(/^[A-Za-z]+:/, ''); // a drive such as RTC
-  const folder = PathExt.join(root, PathExt.dirname(local));
-  return { path: PathExt.basename(local), cwd: folder };
+  return { path: PathExt.basename(path), cwd: folderOn(root, PathExt.dirname(path)) };
+}
+
+/** Where a folder of the browser of files lies on the server's machine. */
+function folderOn(root: string, folder: string): string {
+  const local = folder.replace(/^[A-Za-z]+:/, ''); // without the drive, such as RTC
+  return [root.replace(/\/+$/, ''), ...local.split('/').filter(Boolean)].join('/') || '/';
 }
 
 /** Ask what the job needs and queue it; the new job's id, or null if the user would rather not. */
@@ -39,7 +43,7 @@ export async function submitFile(path: string): Promise<string | null> {
 
 export async function submitCommand(cwd: string): Promise<string | null> {
   const root = rootOfServer();
-  const folder = root === null ? {} : { cwd: PathExt.join(root, cwd.replace(/^[A-Za-z]+:/, '')) };
+  const folder = root === null ? {} : { cwd: folderOn(root, cwd) };
   return ask(trans.__('New GPU job'), folder, 'command');
 }
 

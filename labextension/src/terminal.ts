@@ -17,7 +17,6 @@ interface Cell {
   readonly style: Style;
 }
 
-const MOST_LINES = 500;
 const WIDEST = 4000;
 const LONGEST_CODE = 64;
 const PLAIN: Style = { classes: '', colour: null };
@@ -36,6 +35,8 @@ export class Terminal {
   private _sgr: number[] = [];
   private _style = PLAIN;
   private _unfinished = '';
+
+  constructor(private _mostLines = 500) {}
 
   write(text: string): void {
     const [whole, rest] = splitUnfinished(this._unfinished + text);
@@ -84,7 +85,7 @@ export class Terminal {
     if (this._row === this._lines.length) {
       this._lines.push([]);
     }
-    if (this._lines.length > MOST_LINES) {
+    if (this._lines.length > this._mostLines) {
       this._lines.shift();
       this._row -= 1;
     }

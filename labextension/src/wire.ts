@@ -150,7 +150,8 @@ export interface JobView {
   overuse_mib: number | null;
   cap: string | null;
   peak_rss_mib: number | null;
-  progress: Record<string, unknown> | null;
+  progress: Progress | null;
+  time_limit_s: number | null;
   advice: string | null;
   attempts: AttemptView[];
   notebook: string | null;
@@ -158,4 +159,12 @@ export interface JobView {
   array_id: string | null;
   tags: string[];
   simulated: boolean;
+}
+
+export interface Progress {
+  fraction: number | null;
+  done: number | null;
+  total: number | null;
+  text: string;
+  remaining_s: number | null;
 }

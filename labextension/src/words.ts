@@ -77,6 +77,17 @@ export function lasted(view: JobView, now: number): string {
   return view.phase === 'queued' ? trans.__('waiting for %1', seconds(now - view.submitted_at)) : '';
 }
 
+/** How far a running job says it has come. */
+export function progressed(view: JobView): string {
+  const fraction = isFinal(view) ? null : (view.progress?.fraction ?? null);
+  if (fraction === null) {
+    return '';
+  }
+  const percent = `${Math.round(100 * fraction)} %`;
+  const left = view.progress?.remaining_s ?? null;
+  return left === null ? percent : trans.__('%1, %2 left', percent, seconds(left));
+}
+
 /** Why it waits, or how it ended. */
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {

@@ -3,3 +3,4 @@ import './panel.css';
 import './bars.css';
 import './queue.css';
 import './details.css';
+import './card.css';

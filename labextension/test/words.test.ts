@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { sharesOf } from '../src/shares';
 import { speak, trans } from '../src/translation';
-import { expected, holding, lasted, mib, phaseName, seconds, sentence, wants } from '../src/words';
+import { expected, holding, lasted, mib, phaseName, progressed, seconds, sentence, wants } from '../src/words';
 import { gpu, holder, job } from './views';
 
 test('missing is n/a and never zero', () => {
@@ -36,6 +36,13 @@ test('an ended job says how, and one that succeeded need not', () => {
   assert.equal(sentence(job('a', { phase: 'failed', exit_code: 3, message: 'ended with exit code 3' })), 'ended with exit code 3');
   assert.equal(sentence(job('a', { phase: 'lost', signal: 9, reason: 'vanished' })), 'signal 9: vanished');
   assert.equal(sentence(job('a', { phase: 'succeeded', exit_code: 0 })), '');
+});
+
+test('a running job says how far it has come, and one that has ended no more', () => {
+  const progress = { fraction: 0.425, done: 4, total: 9, text: '', remaining_s: 90 };
+  assert.equal(progressed(job('a', { phase: 'running', progress })), '43 %, 1m30s left');
+  assert.equal(progressed(job('a', { phase: 'running', progress: { ...progress, remaining_s: null } })), '43 %');
+  assert.equal(progressed(job('a', { phase: 'failed', progress })), '');
 });
 
 test('a phase of a newer server is shown as it is', () => {

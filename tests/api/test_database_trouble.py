@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from conftest import end_everything_of
-from waiting import DEADLINE_S, wait_for
+from waiting import DEADLINE_S, wait_for, within
 
 from jupyter_gpusched.client import Client
 from jupyter_gpusched.core.model import GpuSchedError
@@ -106,9 +106,9 @@ def test_a_locked_database_refuses_a_submission_after_10_s_and_the_cards_are_sho
         health = client.health()
     assert str(database) in refusal.value.message
     assert "locked by another process" in refusal.value.message
-    assert 5 < took_s < 13
+    assert 5 < took_s < within(13)
     assert watch.answers > 50
-    assert watch.longest_s < 0.5
+    assert watch.longest_s < within(0.5)
     assert health["status"] == "degraded"
     assert str(database) in " ".join(health["causes"])
     assert client.job(ends_meanwhile)["phase"] == "running"  # nobody is told what is not on disk
@@ -139,8 +139,8 @@ def test_a_slow_disk_delays_submissions_and_nothing_else(own_environment, comman
             ids = list(pool.map(lambda _n: client.submit(command("true")), range(20)))
             took_s = time.monotonic() - start
         assert len(set(ids)) == 20
-        assert took_s < 10  # they share transactions: one by one it would be 30 s
-        assert watch.longest_s < 0.5
+        assert took_s < within(10)  # they share transactions: one by one it would be 30 s
+        assert watch.longest_s < within(0.5)
         assert {client.wait(job_id, timeout=90)["phase"] for job_id in ids[:2]} == {"succeeded"}
     finally:
         slow.kill()
@@ -159,7 +159,7 @@ def test_200_submissions_from_20_threads_get_200_ids(host, command):
     with Watch(host.client()) as watch, ThreadPoolExecutor(20) as pool:
         ids = list(pool.map(lambda _n: client.submit(command("true", vram="24000M")), range(200)))
     assert len(set(ids)) == 200
-    assert watch.longest_s < 0.5
+    assert watch.longest_s < within(0.5)
 
 
 def not_sqlite(path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_full_disk_refuses_and_loses_nothing_and_works_when_there_is_room(smal
     assert "disk is full" in refusal.value.message
     assert "No space left" in refused_values.value.message
     assert refused_values.value.code == "unavailable"
-    assert watch.longest_s < 0.5
+    assert watch.longest_s < within(0.5)
     ballast.unlink()
     assert client.wait(running, timeout=90)["exit_code"] == 4
     assert client.wait(client.submit(command("true")))["phase"] == "succeeded"

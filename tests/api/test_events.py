@@ -109,7 +109,7 @@ def test_what_a_running_job_writes_is_announced_and_not_sent(rest, client, comma
         next(stream)
         job_id = client.submit(command("sh", str(script)))
         frame = next(frame for frame in stream if frame["type"] == "outputs")
-    assert set(frame) == {"seq", "type", "job_id", "attempt", "next", "log_size"}
+    assert set(frame) == {"seq", "type", "job_id", "attempt", "next", "log_size", "progress"}
     assert (frame["job_id"], frame["attempt"], frame["log_size"]) == (job_id, 1, 6)
     items, following, _ = client.outputs(job_id)
     assert following == frame["next"]

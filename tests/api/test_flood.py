@@ -104,3 +104,15 @@ def test_many_readers_of_a_flood_get_the_same_bytes(client, host, flood):
     for reader in readers:
         reader.join()
     assert len(set(texts)) == 1
+
+
+def test_text_is_taken_into_the_outputs_of_a_cell_only_where_it_cannot_be_cut_away(client):
+    """A child floods the log past Python, faster than it is read: no zeros of a hole become output."""
+    code = "import subprocess\nsubprocess.run('yes 0123456789 | head -c 200000000', shell=True)\nprint('end')"
+    job_id = client.submit({"kind": "cell", "source": code, "cwd": "/", "env": dict(os.environ), "vram": "1G"})
+    assert client.wait(job_id)["phase"] == "succeeded"
+    shown = fold(Job(job_id, client)._output_lines())
+    text = "".join(output["text"] for output in shown if output["output_type"] == "stream")
+    assert "\0" not in text
+    assert "more than 0.2 MiB were printed" in text
+    assert text.endswith("end\n")

@@ -55,6 +55,11 @@ async def test_the_server_hosts_on_a_thread_and_relays_to_it(jp_fetch):
     assert log.headers["X-Gpusched-Log-Size"] == log.headers["X-Gpusched-Log-Next"] == "8"
 
 
+async def test_the_page_is_told_where_the_servers_files_lie(jp_serverapp, jp_root_dir):
+    page = jp_serverapp.web_app.settings["page_config_data"]
+    assert page["gpuschedRoot"] == str(jp_root_dir)
+
+
 async def test_errors_of_the_host_pass_through_with_their_status(jp_fetch):
     wait_for(hosting, "the server does not host")
     with pytest.raises(HTTPClientError) as refused:

@@ -25,11 +25,18 @@ def _say(*call):
 """
 CUDA = """
 from torch import _say
-_queued = []
+_queued, _opened, _current = [], [], [0]
 def device_count(): return len([one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one])
-def is_initialized(): return False
+def is_initialized(): return bool(_opened)
 def _lazy_call(call): _queued.append(call)
-def init(): [call() for call in _queued]
+def current_device(): return _current[0]
+def init():
+    if not _opened:
+        _opened.append(True)
+        [call() for call in _queued]
+def set_device(device):
+    init()
+    _current[0] = device
 def set_per_process_memory_fraction(share, device): _say(share, device)
 import os
 """
@@ -88,6 +95,23 @@ def test_a_script_and_its_spawned_children_are_capped_and_looking_for_torch_is_n
 def test_a_command_with_two_cards_is_capped_on_each(site, client, command):
     succeeded(client, command(*python(), vram="4G", gpus=2))
     assert calls(site) == [[SHARE, 0], [SHARE, 1]]
+
+
+@pytest.mark.parametrize(
+    ("rank", "lines", "capped"),
+    [
+        ("1", TRAIN, [1]),
+        ("", "import torch.cuda; torch.cuda.set_device(1); torch.cuda.set_device(1)", [1]),
+        ("x", TRAIN, []),
+        ("1", "import torch.cuda", []),
+    ],
+    ids=["its rank says which", "it chooses one", "nobody knows", "it uses none"],
+)
+def test_a_worker_with_several_cards_in_sight_opens_none_but_its_own(tmp_path, site, monkeypatch, rank, lines, capped):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    path = f"{STARTUP}:{site}"
+    run_hook(tmp_path, {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": rank, "GPUSCHED_CAP": "0.25,0.5"}, lines)
+    assert calls(site) == [[(0.25, 0.5)[device], device] for device in capped]
 
 
 def test_a_cell_a_function_and_a_notebook_are_capped(site, client, command):
@@ -157,6 +181,7 @@ def test_interpreters_that_ignore_the_environment_run_without_the_cap(site, clie
     [
         "raise ImportError('no CUDA here')", "set_per_process_memory_fraction = None", "def is_initialized(): 1 / 0",
         "def _lazy_call(call): raise RuntimeError", "del device_count", "del _lazy_call, is_initialized",
+        "del set_device",
     ],
 )  # fmt: skip
 def test_whatever_fails_in_torch_breaks_no_job(site, client, command, broken):

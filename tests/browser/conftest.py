@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +53,15 @@ def chromium() -> Iterator[Any]:
 class Lab:
     """JupyterLab in a process and a home of its own."""
 
-    def __init__(self, home: Path, runtime: str) -> None:
+    def __init__(self, home: Path, runtime: str, prepare: Callable[[Path], None] | None = None) -> None:
         self.home = home
         self.root = home / "work"
         self.root.mkdir()
         self.log = home / "server.log"
         self.environ = _environment(home, runtime)
         _configure(home)
+        if prepare:
+            prepare(home)
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
@@ -155,9 +157,10 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """One for each module; a module's own ``prepare(home)`` may change the configuration before it starts."""
     runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
-    lab = Lab(tmp_path_factory.mktemp("lab"), runtime)
+    lab = Lab(tmp_path_factory.mktemp("lab"), runtime, getattr(request.module, "prepare", None))
     try:
         wait_for(lab.answers, "JupyterLab does not start")
         yield lab
@@ -177,16 +180,25 @@ class Page:
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("websocket", lambda opened: self.sockets.append(opened.url))
         page.on("pageerror", self._note)
+        page.on("console", self._note_console)
 
     def _note(self, error: Any) -> None:
         """Errors of our own code; other extensions have theirs."""
         if "jupyter-gpusched" in (error.stack or ""):
             self.troubles.append(error.stack)
 
+    def _note_console(self, message: Any) -> None:
+        """Warnings of JupyterLab's own and requests that a test makes fail are not ours."""
+        where = message.location.get("url", "")
+        of_network = message.text.startswith(("WebSocket connection to", "Failed to load resource"))
+        if message.type == "error" and "jupyter-gpusched" in where and not of_network:
+            self.troubles.append(f"{where}: {message.text}")
+
     def open_lab(self, lab: Lab) -> None:
         """JupyterLab without a notebook."""
         self.page.goto(f"{lab.url}/lab?token={TOKEN}&reset")
         self.page.wait_for_function(STARTED)
+        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
 
     def open(self, url: str) -> None:
         self.page.goto(url)

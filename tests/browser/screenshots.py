@@ -88,7 +88,6 @@ def picture(lab: Any, page: Any, theme: str, target: Path) -> None:
     page.command("apputils:change-theme", theme=theme)
     page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
     page.show_panel()
-    page.page.screenshot(path="/tmp/panel_shots/debug.png")
     page.find("entry").filter(has_text="finetune").locator("button.gpusched-name").click()
     page.find("tab-output").click()
     page.page.wait_for_function(

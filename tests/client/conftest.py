@@ -21,8 +21,8 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "position": 1 if phase == "queued" else None, "estimated_start": None, "vram_mib": 6144, "gpus_requested": 1,
         "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
         "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,
-        "overuse_mib": None, "cap": None,
-        "peak_rss_mib": None, "progress": None, "advice": None, "attempts": [], "notebook": None, "parent_id": None,
+        "overuse_mib": None, "cap": None, "peak_rss_mib": None, "progress": None, "time_limit_s": None,
+        "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
     }  # fmt: skip
     return view | changes
@@ -50,6 +50,8 @@ class FakeHost:
         self.logs = {}
         self.lines = {}
         self.results = {}
+        self.timelines = {}
+        self.advice = None
         self.cards = [a_gpu()]
         self.ending = {"phase": "succeeded", "exit_code": 0, "started_at": 1001.0, "ended_at": 1005.0}
         self.starts = []
@@ -59,7 +61,7 @@ class FakeHost:
     def submit(self, spec):
         job_id = f"job{len(self.specs):05d}"
         self.specs.append(spec)
-        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []))
+        self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []), advice=self.advice)
         return job_id
 
     def resubmit(self, job_id, changes=None):
@@ -123,6 +125,15 @@ class FakeHost:
         self.job(job_id)
         end = None if limit is None else offset + limit
         return self.logs.get(job_id, b"")[offset:end]
+
+    def timeline(self, job_id, *, attempt=None):
+        return self.timelines.get((job_id, attempt), [])
+
+    def log_tail(self, job_id, most):
+        return self.log(job_id)[-most:]
+
+    def whole_log(self, job_id, *, attempt=None):
+        yield self.log(job_id)
 
     def follow(self, job_id):
         text = self.log(job_id)

@@ -242,10 +242,37 @@ def test_resubmit_lays_variables_over_those_of_the_old_job_and_can_wait(fake_hos
 
 def test_show_explain_tells_what_became_of_each_attempt(fake_host, capsys, a_view):
     ended = {"phase": "failed", "exit_code": 1, "message": "exit code 1", "position": None}
-    attempts = [{"number": 1, "message": "signal 9: killed"}, {"number": 2, "message": "exit code 1"}]
+    attempts = [
+        {"number": 1, "message": "signal 9: killed", "reason": "signal_9"},
+        {"number": 2, "message": "exit code 1", "reason": "exit"},
+    ]
     fake_host.views["abcd1234"] = a_view(**ended, attempts=attempts)
     told = run(capsys, "show", "abcd1234", "--explain")[1]
     assert told == "exit code 1\nattempt 1: signal 9: killed\nattempt 2: exit code 1\n"
+
+
+def test_show_explain_tells_who_held_what_before_the_memory_ran_out(fake_host, capsys, a_view):
+    gpu = {"uuid": "GPU-a", "index": 3, "name": "Card"}
+    attempt = {"number": 1, "message": "the GPU ran out of memory", "reason": "cuda_oom", "ended_at": 100.0}
+    fake_host.views["abcd1234"] = a_view(id="abcd1234", phase="queued", attempts=[attempt | {"gpus": [gpu]}])
+    mine = {"kind": "job", "user": "ann", "job_id": "abcd1234", "vram_mib": 2048, "promised_mib": 4096}
+    other = {"kind": "job", "user": "bob", "job_id": None, "vram_mib": 1024, "promised_mib": 8192}
+    stranger = {"kind": "foreign", "user": "e\x1bve", "job_id": None, "vram_mib": None, "promised_mib": None}
+    row = {"at": 40.0, "gpu_uuid": "GPU-a", "free_mib": 9216, "holders": [mine, other]}
+    fake_host.timelines["abcd1234", 1] = [row, row | {"at": 99.0, "free_mib": None, "holders": [mine, stranger]}]
+    told = run(capsys, "show", "abcd1234", "--explain")[1]
+    assert told.splitlines()[-3:] == [
+        "GPU 3 before attempt 1 ran out of memory:",
+        "  -1m00s 9.0G free, this job 2.0G of 4.0G, bob 1.0G of 8.0G",
+        "  -1s    n/a free, this job 2.0G of 4.0G, outside the queue (e ve) n/a",
+    ]
+
+
+def test_the_amount_that_auto_comes_to_is_told_at_submission(fake_host, capsys):
+    words = "vram auto: 3072 MiB (3.0G), from the peak of the last run"
+    fake_host.advice = words
+    code, out, err = run(capsys, "submit", "--vram", "auto", "true")
+    assert (code, words in err, words in out) == (0, True, False)
 
 
 NOT_UTF8 = os.fsdecode(b"caf\xe9")

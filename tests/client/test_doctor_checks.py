@@ -14,6 +14,7 @@ import pytest
 
 from jupyter_gpusched import doctor, places
 from jupyter_gpusched import find_host as finding
+from jupyter_gpusched.launch.means import Means
 from jupyter_gpusched.store import Ground, SqliteStore
 from jupyter_gpusched.store.opening import VERSION
 
@@ -290,3 +291,24 @@ def test_what_does_not_work_in_the_state_folder_is_said(environ, state, monkeypa
     assert (found.ok, found.warning) == (ok, ok)
     assert words in found.summary
     assert "local disk" in found.hint
+
+
+def test_how_jobs_are_ended_is_told_as_the_host_found_it(environ, host):
+    environ["GPUSCHED_SOCKET"] = host.server_address
+    notice = "Jobs end when this server does: it is the service jupyter.service."
+    host.answers["health"] |= {"ending": "by a cgroup of its own", "notices": [notice]}
+    check = look(environ, "ending jobs")
+    assert (check.ok, check.warning, check.summary, check.hint) == (True, True, "by a cgroup of its own", notice)
+    host.answers["health"]["notices"] = []
+    assert not look(environ, "ending jobs").warning
+
+
+def test_without_a_host_it_is_tried_how_jobs_can_be_ended_and_nothing_is_left_behind(environ, state, monkeypatch):
+    monkeypatch.setattr(doctor, "means_here", lambda *_: Means(no_cgroups="there are none", holes=False))
+    check = look(environ, "ending jobs")
+    assert check.summary.endswith("a marker in the environment; there are none")
+    assert "Logs are not kept within their limit" in check.hint
+    monkeypatch.undo()
+    state.mkdir()
+    assert look(environ, "ending jobs").ok
+    assert list(state.iterdir()) == []

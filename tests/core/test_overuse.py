@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpusched.core.advice import advice
+from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.explain import waiting
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import Exited, Sampled, StopAttempt, Submitted
@@ -67,6 +68,19 @@ def test_an_overrun_is_told_once_and_nothing_is_placed_into_it():
     )
     world.sleep(60.0)
     assert (world.kinds("a").count("overuse"), world.phase("c"), world.stopped()) == (1, Phase.QUEUED, {})
+
+
+def test_an_overrun_is_an_alert_while_it_lasts():
+    world = case_36("warn")
+    settled = settle(world.state, world.now)
+    (alert,) = settled.state.operations.alerts.values()
+    assert (alert.kind, alert.job_id, alert.user, alert.gpu_index) == ("overuse", "a", "ann", 0)
+    assert alert.message == "Job a uses 9.0G of GPU 0, where it had asked for 4.0G."
+    world.state = settled.state
+    world.uses["a"] = G
+    world.sleep(2.0)
+    after = settle(world.state, world.now)
+    assert [change.kind for change in after.changes] == ["alert_resolved"]
 
 
 def test_what_was_taken_counts_as_promised_even_after_it_was_given_back():

@@ -138,6 +138,17 @@ def test_a_healthy_card_is_not_taken_away(second, why):
     assert not died(two_cards(), {}, second, {}).state.operations.quarantines, why
 
 
+def test_a_restart_of_the_host_neither_forgets_a_row_of_deaths_nor_brings_back_one_that_ended():
+    step = died(two_cards(), {}, {}, {"code": 0, "reason": "exit"})
+    assert kinds(step) == ["exited", "went_well"]
+    journal = [*died(two_cards(), {}, {}).changes, *step.changes]
+    twice, ended = journal[1].operations, journal[-1].operations
+    for kept, quarantined in ((twice, True), (ended, False)):
+        again = State.begin(SETTINGS, gpus=[card(0), card(1)], operations=kept)
+        last = attempt(again, "job00009", 100.0).state
+        assert bool(last.operations.quarantines) is quarantined
+
+
 def test_an_end_that_says_nothing_of_the_card_neither_counts_nor_begins_anew():
     mistake = {"reason": "exit", "code": 1}
     assert died(two_cards(), {}, mistake, {}, mistake, {}).state.operations.quarantines

@@ -289,6 +289,15 @@ def test_a_driver_call_that_hangs_does_not_hold_up_the_host(real_host, command, 
     assert (view["phase"], view["attempts"][0]["gpus"][0]["index"]) == ("succeeded", 1)
 
 
+def test_fifty_viewers_cost_the_driver_no_more_samples_than_one(real_host):
+    client = real_host()
+    until_card(client, lambda gpu: gpu["health"]["status"] == "ok", "no sample")
+    begun = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        samples = set(pool.map(lambda _n: card(client)["sampled_at"], range(400)))
+    assert len(samples) <= (time.monotonic() - begun) / 1.0 + 2, "one a second, and those under way at both ends"
+
+
 def test_a_host_that_ends_while_a_call_hangs_ends_at_once_and_leaves_nothing(machine, start_host):
     host = start_host(None)
     machine.hang(0)

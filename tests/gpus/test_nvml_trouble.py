@@ -79,6 +79,25 @@ def test_a_mismatch_keeps_the_last_figures_with_their_age_and_passes(watch, mach
     assert len([one for one in caplog.messages if one.startswith("The NVIDIA driver was upgraded")]) == 1
 
 
+def test_a_mismatch_shows_within_two_samples_and_is_said_once_in_an_hour(watch, machine, caplog):
+    """Case 27: two intervals, whatever their length."""
+    caplog.set_level(logging.WARNING)
+
+    async def body(watcher):
+        await watcher.until(lambda cards: statuses(cards) == ["ok"] * 2)
+        machine.fail(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+        looks = [await watcher.look() for _ in range(2)]
+        assert statuses(looks[-1]) == ["unknown"] * 2
+        assert "reboot, or reload" in looks[-1][0].health_cause
+        machine.heal()
+        await watcher.until(lambda cards: statuses(cards) == ["ok"] * 2)
+        machine.fail(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+        await watcher.until(lambda cards: statuses(cards) == ["unknown"] * 2)
+
+    watch(body, start=10.0, answer=10.0, broken=60.0)
+    assert len([one for one in caplog.messages if one.startswith("GPU 0: ")]) == 1
+
+
 def test_unknown_errors_of_all_cards_are_a_fault_of_the_driver_too(watch, machine):
     async def body(watcher):
         await watcher.until(bool)

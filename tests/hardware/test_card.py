@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from pathlib import Path
 
 import pynvml
 from hardware.card import CONTEXT_MIB, MIB, driver, handles, holding, listed, memory, note, roomiest, until, uuid_of
 
 from jupyter_gpusched.core.model import Grant, GrantState
+from jupyter_gpusched.core.operations import LITTLE_MIB
 from jupyter_gpusched.core.quantities import Mib
 from jupyter_gpusched.gpus.nvml import NvmlGpus, Timing
 from jupyter_gpusched.ports import ActiveGrant
@@ -62,6 +64,17 @@ def test_our_figures_are_those_of_the_driver():
             assert card.utilization_pct is None or 0 <= card.utilization_pct <= 100
             assert card.temperature_c is None or 0 < card.temperature_c < 120
             assert card.power_w is None or 0 < card.power_w < 3000
+
+
+def test_a_card_in_use_says_what_it_knows_of_itself_and_hides_no_memory():
+    """Where all pids are seen, what is in use belongs to listed processes but for little."""
+    devices = {str(file) for file in Path("/dev").glob("nvidia*")}
+    with driver():
+        cards, _ = sampled()
+    for card in cards.values():
+        assert card.fault is None, "this card needs a person"
+        assert card.unattributed is None or card.unattributed <= LITTLE_MIB, card.opened_by
+        assert card.device_file is None or card.device_file in devices
 
 
 def test_the_sampler_itself_takes_no_memory_of_a_card():

@@ -221,3 +221,26 @@ def test_a_claim_taken_while_it_is_looked_for_is_read_whole(tmp_path, monkeypatc
     (tmp_path / "attempt-1").mkdir()
     monkeypatch.setattr(files, "_is_there", claimed_meanwhile)
     assert files.read_claim(tmp_path, 1)["pid"] == 4711
+
+
+def newest(tmp_path, after, size):
+    """How many outputs come, the cursor, and whether some were left out."""
+    items, cursor, left_out = files.newest_outputs(tmp_path, 1, after, final=False, newest=size)
+    return len(items), cursor, left_out
+
+
+def test_of_a_long_journal_the_newest_outputs_can_be_had_alone(tmp_path, place):
+    journal(place, *(stream("x" * 1000, n) for n in range(10)))
+    assert newest(tmp_path, 0, 3500) == (3, 10, True)
+    assert newest(tmp_path, 9, 3500) == (1, 10, False)
+    assert newest(tmp_path, 11, 3500) == (0, 11, False)
+    assert newest(tmp_path, 0, 10**9) == (10, 10, False)
+    assert newest(tmp_path, 0, 1) == (1, 10, True)  # one that is larger is not withheld
+
+
+def test_of_a_long_log_the_newest_lines_can_be_had_alone(tmp_path, place):
+    (place / "log").write_bytes(b"first\nsecond\nthird\n")
+    items, cursor, left_out = files.newest_outputs(tmp_path, 1, 0, final=False, newest=8)
+    assert (items[0]["text"], cursor, left_out) == ("third\n", 19, True)
+    assert newest(tmp_path, 0, 1000) == (1, 19, False)
+    assert newest(tmp_path, 17, 8) == (1, 19, False)

@@ -15,7 +15,7 @@ from jupyter_gpusched.store import SqliteStore
 from jupyter_gpusched.store.opening import APPLICATION_ID
 from jupyter_gpusched.store.queries import SQL
 
-FIRST_SCHEMA = Path(__file__).with_name("schema-1.sql").read_text()
+FIRST_SCHEMA = Path(__file__).with_name("schema_1.sql").read_text()
 LATER = ("on_oom", "cap", "code", "learned", "overuse")
 
 

@@ -41,7 +41,8 @@ def test_the_monitor_shows_each_card_and_who_has_how_much(client, command, gate)
     assert [part["name"] for part in monitor.rows[0]["parts"]] == ["free"]
     job_id = client.submit(command("cat", str(gate), vram="9G"))
     row = wait_for(lambda: next((r for r in monitor.rows if len(r["parts"]) == 2), None), "the bar does not move")
-    assert row["parts"][0] == {"name": "your jobs", "mib": 9216, "words": "your jobs 9.0G"}
+    words = f"your jobs 9.0G ({job_id} 9.0G)"
+    assert row["parts"][0] == {"kind": "own", "name": "your jobs", "mib": 9216, "words": words}
     assert row["simulated"]
     gate.write_text("")
     client.wait(job_id)
@@ -68,6 +69,43 @@ def test_a_click_on_cancel_ends_that_job(client, command, gate):
     queue = gs.JobQueue()
     queue._handle_custom_msg({"cancel": job_id}, [])
     assert client.wait(job_id)["phase"] == "cancelled"
+
+
+def test_a_click_on_run_again_queues_the_same_job_once_more(client, command):
+    job_id = client.submit(command("true"))
+    client.wait(job_id)
+    queue = gs.JobQueue()
+    queue._handle_custom_msg({"resubmit": job_id}, [])
+    (new,) = (view["id"] for view in client.jobs() if view["parent_id"] == job_id)
+    assert new in [row["key"] for row in queue.rows]
+
+
+def test_the_view_of_one_job_goes_on_with_the_job_that_was_made_of_it(client, command):
+    job_id = client.submit(command("echo", "said"))
+    client.wait(job_id)
+    widget = gs.job(job_id).widget()
+    widget._handle_custom_msg({"resubmit": job_id}, [])
+    wait_for(lambda: widget.rows[0]["phase"] == "succeeded" and widget.text == "said\n", "it is not shown")
+    assert widget.rows[0]["key"] != job_id
+    wait_for(lambda: not feeding_threads(), "an ended job is still being asked about")
+
+
+@pytest.mark.parametrize("message", [None, [], "cancel", {"cancel": 7}, {"resubmit": None}, {"other": "x"}])
+def test_a_message_that_makes_no_sense_does_nothing(client, message):
+    queue = gs.JobQueue()
+    queue._asked(queue, message, [])
+    assert queue.trouble == ""
+
+
+def test_a_job_s_progress_and_memory_are_in_its_row(client, command, gate):
+    bar = " 40%|####      | 4/10 [00:04<00:06,  1.0it/s]"
+    client.submit(command("sh", "-c", f"echo ' {bar}'; cat {gate}", vram="3G", time_limit="1h"))
+    queue = gs.JobQueue()
+    wait_for(lambda: queue.rows[0]["progress"], "the progress does not come")
+    assert queue.rows[0]["progress"] == {"words": "40 % · 4/10 · about 6s to go", "fraction": 0.4}
+    wait_for(lambda: "3.0G used" in queue.rows[0]["facts"], "its memory does not come")
+    assert "left of 1h00m" in queue.rows[0]["facts"]
+    gate.write_text("")
 
 
 def test_a_click_that_the_host_refuses_is_answered_in_words(client):

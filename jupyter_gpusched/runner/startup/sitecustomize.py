@@ -10,6 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # importing typing would cost every interpreter some milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -22,25 +27,65 @@ def _fractions() -> list[float]:
     return shares if all(0 < share <= 1 for share in shares) else []
 
 
-def _cap(torch: object) -> None:
-    """Set the cap when CUDA is initialised, not before: importing torch must not open the card."""
-    shares = _fractions()
-    cuda = torch.cuda  # type: ignore[attr-defined]
+class _Cap:
+    """Sets the cap of a card when this process uses it, not before.
 
-    def apply() -> None:
+    Importing torch must not open a card, and of several cards a worker (``torchrun`` and the like) opens its
+    own only: to set a cap opens the card.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._choosing = False
+        self._done: set[int] = set()
+
+    def install(self) -> None:
+        cuda = self._cuda
+        choose = getattr(cuda, "set_device", None)
+        if choose is not None and len(_fractions()) > 1:
+            cuda.set_device = self._then_cap(choose)
+        later = getattr(cuda, "_lazy_call", None)
+        if later is not None and not cuda.is_initialized():
+            later(self._when_opened)
+        else:
+            self._when_opened()
+
+    def _then_cap(self, choose: Any) -> Any:
+        from functools import wraps
+
+        @wraps(choose)
+        def set_device(device: Any) -> Any:
+            self._choosing = True
+            try:
+                chosen = choose(device)
+            finally:
+                self._choosing = False
+            try:
+                self._set([self._cuda.current_device()])
+            except Exception:  # noqa: BLE001  see above
+                return chosen
+            return chosen
+
+        return set_device
+
+    def _when_opened(self) -> None:
         try:
-            count = cuda.device_count()
-            for device in range(count):
-                share = shares[device] if count == len(shares) else min(shares)
-                cuda.set_per_process_memory_fraction(share, device)
+            count = self._cuda.device_count()
+            worker = os.environ.get("LOCAL_RANK", "")
+            if count == 1 or not (self._choosing or worker):
+                self._set(range(count))
+            elif worker.isdigit() and int(worker) < count and not self._choosing:
+                self._set([int(worker)])
         except Exception:  # noqa: BLE001  see above
             return
 
-    later = getattr(cuda, "_lazy_call", None)
-    if later is not None and not cuda.is_initialized():
-        later(apply)
-    else:
-        apply()
+    def _set(self, devices: Iterable[int]) -> None:
+        shares = _fractions()
+        for device in devices:
+            if device not in self._done:
+                share = shares[device] if self._cuda.device_count() == len(shares) else min(shares)
+                self._cuda.set_per_process_memory_fraction(share, device)
+                self._done.add(device)
 
 
 class _AfterTorch:
@@ -66,17 +111,17 @@ class _AfterTorch:
             self._looking = False
 
 
-def _then_cap(loader: object) -> None:
-    run = loader.exec_module  # type: ignore[attr-defined]
+def _then_cap(loader: Any) -> None:
+    run = loader.exec_module
 
-    def exec_module(module: object) -> None:
+    def exec_module(module: Any) -> None:
         run(module)
         try:
-            _cap(module)
+            _Cap(module.cuda).install()
         except Exception:  # noqa: BLE001  see above
             return
 
-    loader.exec_module = exec_module  # type: ignore[attr-defined]
+    loader.exec_module = exec_module
 
 
 def _step_aside() -> None:

@@ -1,0 +1,63 @@
+"""The words of the front end that want translating, and what each catalogue lacks of them.
+
+``python labextension/catalogue.py`` writes into every catalogue under ``jupyter_gpusched/locale`` an
+empty entry for each new text and takes out what no source uses any more; a test fails on empty ones.
+The catalogues are JupyterLab's: JSON objects of texts and their plural forms.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CATALOGUES = sorted((HERE.parent / "jupyter_gpusched" / "locale").glob("*/LC_MESSAGES/jupyter_gpusched.json"))
+
+_LITERAL = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+_CALL = re.compile(r"\btrans\.(?:__|_n)\(\s*")
+_TEXT = re.compile(_LITERAL)
+_ESCAPE = re.compile(r"\\(.)")
+
+
+class Unreadable(ValueError):
+    """A text that is put together at run time: no catalogue can hold it."""
+
+
+def texts(folder: Path = HERE / "src") -> set[str]:
+    """What the sources say through ``trans``; of plural texts the singular, which is their key."""
+    found = set()
+    for source in sorted(folder.glob("*.ts*")):
+        text = source.read_text()
+        for call in _CALL.finditer(text):
+            literal = _TEXT.match(text, call.end())
+            if literal is None:
+                line = text.count("\n", 0, call.start()) + 1
+                raise Unreadable(f"{source.name}:{line}: the text of a translation must be a plain string")
+            found.add(_ESCAPE.sub(r"\1", literal[0][1:-1]))
+    return found
+
+
+def read(catalogue: Path) -> dict[str, list[str]]:
+    """The texts of a catalogue with what they become."""
+    entries = json.loads(catalogue.read_text())
+    entries.pop("")
+    return entries
+
+
+def placeholders(text: str) -> set[str]:
+    return set(re.findall(r"%\d", text))
+
+
+def _update(catalogue: Path) -> list[str]:
+    head = json.loads(catalogue.read_text())[""]
+    known = read(catalogue)
+    entries = {text: known.get(text, [""]) for text in sorted(texts())}
+    catalogue.write_text(json.dumps({"": head} | entries, ensure_ascii=False, indent=2) + "\n")
+    return [text for text, forms in entries.items() if not all(forms)]
+
+
+if __name__ == "__main__":
+    for path in CATALOGUES:
+        for missing in _update(path):
+            print(f"{path.parts[-3]}: {missing!r} is not translated yet")  # noqa: T201

@@ -1,0 +1,47 @@
+// The output of a job as a document of its own, read only: as much as a tab can bear, and a link to all of it.
+
+import { MainAreaWidget } from '@jupyterlab/apputils';
+import { ReactWidget, terminalIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { logUrl } from './calls';
+import { useStore } from './hooks';
+import { Outputs } from './outputs';
+import { page } from './page';
+import { store } from './store';
+import { trans } from './translation';
+
+/** Open it in the page, or where that has no room for it as a tab of the browser. */
+export function openLog(id: string, name: string, trusted: boolean): void {
+  const content = ReactWidget.create(<Log id={id} trusted={trusted} />);
+  content.addClass('gpusched-document');
+  const widget = new MainAreaWidget({ content });
+  widget.id = `gpusched-log-${id}`;
+  widget.title.label = name;
+  widget.title.caption = trans.__('Output of job %1', id);
+  widget.title.icon = terminalIcon;
+  widget.title.closable = true;
+  if (!page.open(widget)) {
+    widget.dispose();
+    window.open(logUrl(id), '_blank', 'noopener');
+  }
+}
+
+function Log({ id, trusted }: { id: string; trusted: boolean }): JSX.Element {
+  const [following, setFollowing] = React.useState(true);
+  React.useEffect(() => store.want(id), [id]);
+  const view = useStore().jobs.get(id);
+  return (
+    <div className="gpusched-whole-log" data-testid="gpusched-document">
+      <div className="gpusched-row gpusched-facts">
+        <code>{id}</code>
+        <span>{view?.name}</span>
+        <span className="gpusched-space" />
+        <a href={logUrl(id)} target="_blank" rel="noopener" download={`job-${id}.log`}>
+          {trans.__('Download all of it')}
+        </a>
+      </div>
+      {view && <Outputs view={view} trusted={trusted} following={following} onFollow={setFollowing} whole />}
+    </div>
+  );
+}

@@ -1,0 +1,129 @@
+"""What the panel makes of machines that a test cannot have: no card, a lost one, strangers and other users."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
+
+from frames import Host, alert, gpu, holder, job
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+
+
+def show(lab, page, **told):
+    host = Host(page.page, **told)
+    page.open_lab(lab)
+    page.show_panel()
+    return host
+
+
+def parts(page):
+    return page.find("panel").get_by_test_id("gpusched-part")
+
+
+def test_without_a_gpu_a_sentence_says_why(lab, page):
+    show(lab, page, cause="the NVIDIA driver is not loaded; load it with modprobe.")
+    expect(page.find("no-gpu")).to_have_text(
+        "No GPU can be used here: the NVIDIA driver is not loaded; load it with modprobe."
+    )
+    expect(page.find("status")).to_contain_text("no GPU")
+
+
+def test_a_lost_card_says_so_and_has_no_bar_while_the_others_have(lab, page):
+    lost = {"status": "lost", "cause": "it has fallen off the bus (Xid 79)", "since": 1.7e9}
+    quarantined = {"status": "quarantined", "cause": "by ann: fan is loud", "since": 1.7e9}
+    show(
+        lab,
+        page,
+        gpus=[
+            gpu(0, health=lost, used_mib=None, free_mib=None, available_mib=None, utilization_pct=None),
+            gpu(1, health=quarantined),
+            gpu(2),
+        ],
+    )
+    cards = page.find("gpu")
+    expect(cards).to_have_count(3)
+    expect(cards.nth(0)).to_contain_text("Lost: it has fallen off the bus (Xid 79)")
+    expect(cards.nth(0).get_by_test_id("gpusched-part")).to_have_count(0)
+    expect(cards.nth(1)).to_contain_text("Quarantined: by ann: fan is loud")
+    expect(cards.nth(2)).to_contain_text("37 %")
+    expect(cards.nth(2)).to_contain_text("61 °C")
+    expect(cards.nth(2)).not_to_contain_text("SIMULATED")
+
+
+def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page):
+    holders = [
+        holder(job_id="mine0001", user="ann"),
+        holder(user="bob", promised_mib=2048, vram_mib=1024),
+        holder(kind="lease", user="eve", notebook=None, promised_mib=1024),
+        holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None, notebook="idle.ipynb"),
+        holder(job_id="mine0002", state="releasing", vram_mib=512),
+    ]
+    show(lab, page, gpus=[gpu(0, holders=holders, foreign_mib=1000)], jobs=[job("mine0001")])
+    expect(parts(page)).to_have_count(6)
+    kinds = parts(page).evaluate_all("parts => parts.map(part => part.dataset.kind)")
+    assert kinds == ["own", "others", "lease", "foreign", "releasing", "free"]
+    others = parts(page).nth(1)
+    expect(others).to_have_attribute("aria-label", re.compile("^a job of bob · 2.0G · uses 1.0G · since"))
+    assert others.evaluate("part => part.tagName") == "SPAN"
+    expect(parts(page).nth(3)).to_have_attribute("aria-label", re.compile("process 4711 .*idle.ipynb"))
+    parts(page).nth(0).focus()
+    for _ in range(3):
+        page.page.keyboard.press("ArrowRight")
+    expect(parts(page).nth(3)).to_be_focused()
+    expect(page.find("gpu").first).to_contain_text("outside the queue")
+
+
+def test_alerts_come_on_top_lead_to_their_job_and_go_when_they_are_over(lab, page):
+    evil = "<img src=x onerror=\"document.title='evil'\">"
+    idle = alert("a1", kind="idle_job", message=evil, hint="Cancel it.", severity="info", job_id="mine0001")
+    host = show(lab, page, gpus=[gpu()], jobs=[job("mine0001")], alerts=[idle])
+    expect(page.find("alert")).to_have_count(1)
+    host.send({"type": "alert", "event": "raised", "alert": alert("a2")})
+    expect(page.find("alert")).to_have_count(2)
+    expect(page.find("alert").first).to_contain_text("The driver does not answer.")
+    expect(page.find("alert").last).to_contain_text(evil)
+    expect(page.find("status")).to_contain_text("2 alerts")
+    page.find("alert").get_by_role("button", name="Show job mine0001").click()
+    expect(page.find("details")).to_contain_text("mine0001")
+    for ended in (idle, alert("a2")):
+        host.send({"type": "alert", "event": "resolved", "alert": ended})
+    expect(page.find("alert")).to_have_count(0)
+    assert page.page.title() != "evil"
+
+
+def test_an_older_host_that_tells_no_events_and_no_memory_is_borne(lab, page):
+    show(lab, page, gpus=[gpu()], jobs=[job("mine0001")])
+    page.find("panel").get_by_role("button", name="mine0001", exact=True).click()
+    page.find("tab-events").click()
+    expect(page.find("page-events")).to_contain_text("keeps no list of events")
+    page.find("tab-memory").click()
+    expect(page.find("page-memory")).to_contain_text("keeps no memory curve")
+
+
+def test_an_hour_of_frames_leaves_the_page_as_large_as_it_was(lab, page):
+    """Fed quickly; what the browser holds afterwards is measured after it has tidied up."""
+    host = show(lab, page, gpus=[gpu()])
+    session = page.page.context.new_cdp_session(page.page)
+
+    def heap() -> int:
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Runtime.getHeapUsage")
+        return int(metrics["usedSize"])
+
+    expect(page.find("gpu")).to_have_count(1)
+    for second in range(300):
+        host.send({"type": "gpus", "gpus": [gpu(sampled_at=1.7e9 + second)]})
+    expect(page.find("panel").get_by_role("img", name="Load in the last 5 minutes")).to_be_visible()
+    before = heap()
+    for second in range(300, 3600):
+        host.send({"type": "gpus", "gpus": [gpu(sampled_at=1.7e9 + second, utilization_pct=99.0)]})
+        ended = job(f"j{second:07}", phase="succeeded", ended_at=1.7e9 + second)
+        host.send({"type": "job", "seq": second, "event": "exited", "at": 0, "job": ended})
+    expect(page.find("gpu").first).to_contain_text("99 %")
+    expect(page.find("list")).to_have_attribute("aria-rowcount", "501")
+    assert heap() - before < 15 * 2**20

@@ -1,0 +1,83 @@
+"""Everybody can use it: axe-core finds no serious fault in any theme, and nothing moves for who wants no motion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
+
+from frames import Host, alert, gpu, holder, job
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+
+AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
+
+
+@pytest.fixture
+def shown(lab, page):
+    """A page with everything on it: all kinds of parts, alerts, rows of each kind, and the details of a job."""
+    holders = [
+        holder(job_id="mine0001", user="ann"),
+        holder(kind="lease", promised_mib=1024),
+        holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None),
+        holder(state="releasing", vram_mib=512),
+    ]
+    jobs = [
+        job(
+            "mine0001", name="train", progress={"fraction": 0.5, "text": "", "done": 1, "total": 2, "remaining_s": 3.0}
+        ),
+        job("mine0002", name="waits", phase="queued", waiting="needs 4.0G", position=1, started_at=None),
+        job("mine0003", name="ended", phase="failed", ended_at=1.7e9 + 9, exit_code=1, message="no such file"),
+    ]
+    Host(
+        page.page,
+        gpus=[gpu(0, holders=holders), gpu(1)],
+        jobs=jobs,
+        alerts=[alert("a1"), alert("a2", job_id="mine0001")],
+    )
+    page.open_lab(lab)
+    page.show_panel()
+    expect(page.find("entry")).to_have_count(3)
+    page.find("panel").get_by_role("checkbox").first.check()
+    page.find("panel").get_by_role("button", name="train", exact=True).click()
+    expect(page.find("details")).to_contain_text("train")
+    return page
+
+
+def faults(page, *selectors):
+    """Serious faults, each with the node that has it."""
+    found = page.page.evaluate(
+        """async selectors => {
+          const result = await axe.run({ include: selectors.map(each => [each]) }, { resultTypes: ['violations'] });
+          return result.violations.filter(each => ['serious', 'critical'].includes(each.impact))
+            .map(each => each.id + ': ' + each.nodes.map(node => node.html.slice(0, 200)).join(' | '));
+        }""",
+        list(selectors),
+    )
+    return list(found)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_no_serious_fault(shown, theme):
+    if not AXE.exists():
+        pytest.skip("needs axe-core: cd labextension && jlpm install")
+    shown.command("apputils:change-theme", theme=theme)
+    shown.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    shown.page.add_script_tag(path=AXE)
+    assert not faults(shown, "#jupyter-gpusched-panel", "[data-testid=gpusched-details]", ".gpusched-status")
+    shown.find("tab-source").click()
+    assert not faults(shown, "[data-testid=gpusched-details]")
+    shown.find("cancel-chosen").click()
+    shown.page.locator(".jp-Dialog").wait_for()
+    assert not faults(shown, ".jp-Dialog")
+    shown.page.get_by_role("button", name="Keep").click()
+
+
+def test_who_wants_no_motion_gets_none(shown):
+    shown.page.emulate_media(reduced_motion="reduce")
+    duration = shown.find("part").first.evaluate("part => getComputedStyle(part).transitionDuration")
+    assert duration == "0s"
