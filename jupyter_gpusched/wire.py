@@ -102,6 +102,7 @@ class JobView(msgspec.Struct, kw_only=True):
     reason: str | None
     message: str | None
     waiting: str | None
+    explanation: list[str] | None
     position: int | None
     estimated_start: float | None
     vram_mib: int | None
@@ -282,8 +283,12 @@ def job_view(
     position: int | None,
     estimated_start: float | None,
     simulated: bool,
+    explanation: list[str] | None = None,
 ) -> JobView:
-    """The owner's view of a job; the three keywords are the scheduler's words on a queued one."""
+    """The owner's view of a job; the keywords are the scheduler's words on a queued one.
+
+    explanation  why it stands where it stands; left out in long lists.
+    """
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
     return JobView(
         id=job.id,
@@ -294,6 +299,7 @@ def job_view(
         reason=job.reason,
         message=job.message,
         waiting=waiting,
+        explanation=explanation,
         position=position,
         estimated_start=estimated_start,
         vram_mib=job.request.vram,
