@@ -120,6 +120,7 @@ class JobView(msgspec.Struct, kw_only=True):
     reason: str | None
     message: str | None
     waiting: str | None
+    explanation: list[str] | None
     position: int | None
     estimated_start: float | None
     vram_mib: int | None
@@ -460,8 +461,12 @@ def job_view(
     estimated_start: float | None,
     simulated: bool,
     progress: Progress | None = None,
+    explanation: list[str] | None = None,
 ) -> JobView:
-    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one."""
+    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one.
+
+    explanation  why it stands where it stands; left out in long lists.
+    """
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
     over = job.overuse
     return JobView(
@@ -473,6 +478,7 @@ def job_view(
         reason=job.reason,
         message=job.message,
         waiting=waiting,
+        explanation=explanation,
         position=position,
         estimated_start=estimated_start,
         vram_mib=job.request.vram,

@@ -138,6 +138,7 @@ class Claim:
     evicting    the cards are being cleared for it by ending preemptible jobs.
     idle        MiB of all cards that have lain free since ``counted_at``.
     spent       MiB times seconds that had lain free for it by then.
+    due         from then on nobody passes any more, however soon it would end.
     """
 
     gpus: tuple[GpuUuid, ...]
@@ -147,6 +148,7 @@ class Claim:
     idle: int = 0
     spent: float = 0.0
     counted_at: float = 0.0
+    due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

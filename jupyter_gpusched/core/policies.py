@@ -52,6 +52,7 @@ class Policy:
     strict      a job that does not fit holds up everything behind it.
     urgent_first  jobs of high priority are looked at before all others.
     evicts      urgent jobs, and jobs whose patience is over, may have preemptible ones ended.
+    slip        when a place has been kept for so many times its patience again, nobody passes any more.
     firm_after  after so many times its patience a job's place is left free by all others.
     budget      until then, memory times seconds that may lie free for its sake, in units of what
                 it needs itself; then that rests for ``rest_s``, and afterwards may be twice as much.
@@ -60,6 +61,7 @@ class Policy:
     strict: bool = False
     urgent_first: bool = False
     evicts: bool = True
+    slip: float = 1.0
     firm_after: float = 30.0
     budget: float = 4.0
     rest_s: float = 1800.0

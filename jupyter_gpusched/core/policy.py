@@ -59,7 +59,7 @@ def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
     if claim.firm:
         return keep(room, job.request, claim, started_since(state, claim))
     found = shadow(state, room, job.request, now, preferred=claim.gpus)
-    return room if found is None else kept_softly(room, job.request, found)
+    return room if found is None else kept_softly(room, job.request, found, claim.due)
 
 
 _Head = tuple[Place, int, JobId]
@@ -88,6 +88,7 @@ class Pass:
         self.failed: set[tuple[Request, bool, float | None]] = set()  # room only shrinks: these fit no more
         self.softly: Job | None = None  # whose soft claim is to be accounted for at the end
         self.claimed: tuple[str, ...] = ()
+        self.due: float | None = None
 
     def run(self) -> tuple[Decision, ...]:
         self._serve_evictors()
@@ -239,8 +240,9 @@ class Pass:
             if job.claim is not None:
                 self._drop(job)
             return
-        self.room = kept_softly(self.room, job.request, found)
-        self.softly, self.claimed = job, found.cards
+        due = self.now + self.policy.slip * self.facts.patience_s(job) if job.claim is None else job.claim.due
+        self.room = kept_softly(self.room, job.request, found, due)
+        self.softly, self.claimed, self.due = job, found.cards, due
 
     def _settle(self) -> None:
         """Account for what lies free while the place of a job is kept softly."""
@@ -253,7 +255,7 @@ class Pass:
             return
         spent = 0.0 if before is None else self._spent(before)
         since = self.now if before is None else before.since
-        claim = Claim(self.claimed, since, firm=False, idle=idle, spent=spent, counted_at=self.now)
+        claim = Claim(self.claimed, since, firm=False, idle=idle, spent=spent, counted_at=self.now, due=self.due)
         self.decisions.append(Claimed(job.id, claim))
 
     def _spent(self, claim: Claim) -> float:

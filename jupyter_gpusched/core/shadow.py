@@ -81,14 +81,23 @@ def shadow(
     return Shadow(at, cards, left, ahead.cpus - (request.cpus or 0), ahead.memory - (request.memory or 0))
 
 
-def kept_softly(room: Room, request: Request, found: Shadow) -> Room:
-    """The room in which jobs that would run beyond that moment leave the place free."""
+def kept_softly(room: Room, request: Request, found: Shadow, due: float | None) -> Room:
+    """The room in which jobs that would run beyond that moment leave the place free.
+
+    due  what has started in the meantime must not put the moment off for ever: it counts no later than this.
+    """
     offers = dict(room.offers)
     for uuid in found.cards:
         offers[uuid] = replace(offers[uuid], kept_long=Mib(found.left[uuid]))
     cpus = room.kept_cpus if request.cpus is None else found.cpus
     memory = room.kept_memory if request.memory is None else found.memory
-    return replace(room, offers=offers, kept_cpus=cpus, kept_memory=memory, brief_until=found.at)
+    return replace(
+        room,
+        offers=offers,
+        kept_cpus=cpus,
+        kept_memory=memory,
+        brief_until=found.at if due is None else min(found.at, due),
+    )
 
 
 _End = tuple[float, str, tuple[Grant, ...], Job]
