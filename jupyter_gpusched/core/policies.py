@@ -61,7 +61,7 @@ class Policy:
     strict: bool = False
     urgent_first: bool = False
     evicts: bool = True
-    slip: float = 1.0
+    slip: float = 20.0
     firm_after: float = 30.0
     budget: float = 4.0
     rest_s: float = 1800.0
