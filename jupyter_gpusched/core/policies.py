@@ -116,6 +116,7 @@ class Backfill(Policy):
     """In the order of submission; the oldest has its place kept at once, and others pass where they do not delay it."""
 
     evicts: bool = False
+    slip: float = math.inf
     firm_after: float = math.inf
     budget: float = math.inf
 
