@@ -61,7 +61,7 @@ class Policy:
     strict: bool = False
     urgent_first: bool = False
     evicts: bool = True
-    slip: float = 1.0
+    slip: float = 20.0
     firm_after: float = 30.0
     budget: float = 4.0
     rest_s: float = 1800.0
@@ -116,6 +116,7 @@ class Backfill(Policy):
     """In the order of submission; the oldest has its place kept at once, and others pass where they do not delay it."""
 
     evicts: bool = False
+    slip: float = math.inf
     firm_after: float = math.inf
     budget: float = math.inf
 

@@ -240,9 +240,15 @@ class Pass:
             if job.claim is not None:
                 self._drop(job)
             return
-        due = self.now + self.policy.slip * self.facts.patience_s(job) if job.claim is None else job.claim.due
+        due = self._due(job) if job.claim is None else job.claim.due
         self.room = kept_softly(self.room, job.request, found, due)
         self.softly, self.claimed, self.due = job, found.cards, due
+
+    def _due(self, job: Job) -> float | None:
+        """Until when a new claim lets others pass at all; None = for ever."""
+        if math.isinf(self.policy.slip):
+            return None
+        return self.now + self.policy.slip * max(self.facts.patience_s(job), self.facts.expected_s(job))
 
     def _settle(self) -> None:
         """Account for what lies free while the place of a job is kept softly."""

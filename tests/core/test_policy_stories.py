@@ -9,8 +9,8 @@ from jupyter_gpusched.core.model import Outcome, Phase, Priority
 from jupyter_gpusched.core.policies import NAMED, Hybrid
 from tests.core.conftest import SETTINGS, G, World, card, job
 
-HASTY = replace(SETTINGS, claim_after_s=600.0, policy=Hybrid(per_expected=0.0, per_backlog=0.0))
-"""Everybody's patience is ten minutes, so that stories are short."""
+HASTY = replace(SETTINGS, claim_after_s=600.0, policy=Hybrid(per_expected=0.0, per_backlog=0.0, slip=1.0))
+"""Everybody's patience is ten minutes, and a claim that stood as long lets nobody pass, so that stories are short."""
 
 
 def by(owner, *jobs):
