@@ -70,6 +70,7 @@ class Admission:
         parent the job that these repeat: they run the notebook that was kept for it.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
+        await self._engine.cards_seen()
         jobs: list[Job] = []
         works: dict[JobId, Work] = {}
         kept: dict[JobId, Kept] = {}
@@ -109,6 +110,7 @@ class Admission:
         async with self._amending:  # two changes of one job at once must not undo each other
             job = await self._engine.job(job_id, owner)
             terms = read_terms(changes, job)
+            await self._engine.cards_seen()
             try:
                 if job.phase is not Phase.QUEUED:
                     raise _too_late(job)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,6 +75,12 @@ RETRY_STORE_S = 1.0
 REMEMBERED_JOBS = 2000
 """From so many ended jobs a new host learns how long jobs run and who has had how much of the machine."""
 
+FIRST_LOOK_S = 1.5
+"""So long a host that adopts jobs waits for the first sample of the cards before it answers."""
+
+LONGEST_LOOK_S = 10.0
+"""So long submissions to such a host wait for cards to turn up, before they are judged without."""
+
 _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
 
@@ -126,6 +133,7 @@ class Engine:
         self.store_cause: str | None = None  # why the database cannot be written at present
         self.last_seq = 0
         self.fenced = anyio.Event()
+        self._cards_by = -math.inf  # until then cards may still turn up that were there before
         self.observers: list[Observer] = []
         self._epoch = epoch
         self._launcher = launcher(self.post)
@@ -247,6 +255,16 @@ class Engine:
             if not watchers:
                 del self._watchers[job_id]
 
+    async def cards_seen(self) -> None:
+        """Return once cards are known, or it is certain enough that there are none; at once but after a recovery."""
+        with anyio.CancelScope(deadline=self._cards_by):
+            while not self.state.gpus and anyio.current_time() < self._cards_by:
+                changed = self.watch(None)
+                try:
+                    await changed.wait()
+                finally:
+                    self.unwatch(None, changed)
+
     def folder(self, job_id: JobId) -> Path:
         return self.jobs_folder / job_id
 
@@ -285,12 +303,18 @@ class Engine:
                 self._launcher.adopt(job, job.attempt, self.folder(job.id))
             if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
-        # Known before the first request: a submission must not be refused for cards not yet looked at.
-        gpus = await self._sample()
         ended = await anyio.to_thread.run_sync(self.store.ended, REMEMBERED_JOBS)
-        past = Past.of([*ended, *jobs], gpus, self.settings)
-        self.state = State.begin(self.settings, jobs, gpus, operations, past)
-        self.post(Sampled(gpus))
+        past = Past.of([*ended, *jobs], (), self.settings)
+        self.state = State.begin(self.settings, jobs, (), operations, past)
+        # Known before the first request: a submission must not be refused for cards not yet looked at. But jobs
+        # that run must not wait for a driver that does not answer: then submissions alone do (``cards_seen``).
+        with anyio.move_on_after(FIRST_LOOK_S if any(job.phase.active for job in jobs) else None) as look:
+            gpus = await self._sample()
+            past = Past.of([*ended, *jobs], gpus, self.settings)
+            self.state = State.begin(self.settings, jobs, gpus, operations, past)
+            self.post(Sampled(gpus))
+        if look.cancelled_caught:
+            self._cards_by = anyio.current_time() + LONGEST_LOOK_S
 
     async def _gather(self) -> list[_Stimulus]:
         """The next batch: everything that has arrived, or nothing when a timer of the core is due."""

@@ -14,6 +14,7 @@ import shlex
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -238,6 +239,7 @@ class Host:
         settings = self.config.settings()
         jobs_folder = private_folder(self.state / "jobs")
         means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
+        settings = replace(settings, ends_with_server=means.ends_with_server)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:

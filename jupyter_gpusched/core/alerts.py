@@ -142,6 +142,14 @@ def _overuse(state: State, _now: float) -> Iterator[Alert]:
         yield Alert(f"overuse:{uuid}:{job.id}", "overuse", words, over.since, "warning", *about)
 
 
+def _ends_with_server(state: State, now: float) -> Iterator[Alert]:
+    """Users should know before their jobs run that nothing keeps them when the server stops."""
+    why = state.settings.ends_with_server
+    if why is not None:
+        yield Alert("ends_with_server", "ends_with_server", f"Jobs end when this server does: {why}.", now, "warning",
+                    "`jupyter gpusched doctor` says how to let them go on.")  # fmt: skip
+
+
 def opened(gpu: Gpu) -> str:
     """Which processes have the card's device file open, to stand behind what nobody admits to."""
     if not gpu.opened_by:
@@ -151,7 +159,7 @@ def opened(gpu: Gpu) -> str:
     return f"; {gpu.device_file} is open in {listed}{more}"
 
 
-RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse)
+RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse, _ends_with_server)
 """All rules. Each looks at cards and busy jobs only, since they are asked after every event."""
 
 

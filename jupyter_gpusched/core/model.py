@@ -409,6 +409,7 @@ class Settings:
     overuse             warn | reserve | kill | kill-under-pressure: what a job that overruns its promise meets.
     overuse_factor, overuse_margin  it overruns above promise x factor + margin (MiB),
     overuse_samples     in so many samples in a row.
+    ends_with_server    why jobs end with this host's server, and what helps; None = they go on without it.
     idle_after_s        how long a card must be seen doing nothing before its holders are told.
     idle_above_pct      utilisation above which a card does something.
     compute_limit       how often over a card's jobs may fill its processors, as far as known; 0 = no limit.
@@ -426,6 +427,7 @@ class Settings:
     overuse_factor: float = 1.05
     overuse_margin: Mib = Mib(256)  # noqa: RUF009
     overuse_samples: int = 3
+    ends_with_server: str | None = None
     idle_after_s: float = 1800.0
     idle_above_pct: float = 1.0
     compute_limit: float = 2.0

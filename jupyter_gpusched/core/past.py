@@ -122,7 +122,8 @@ def footprint(request: Request, gpus: Iterable[Gpu]) -> int:
 
 def part(request: Request, attempt: Attempt, capacity: int, settings: Settings) -> float:
     """The part of the machine that an attempt has: of the resource of which it has most."""
-    return largest_part(promised(attempt), request, capacity, settings)
+    known = capacity or sum(grant.total or 0 for grant in attempt.gpus)  # no card answers: its own are all there are
+    return min(1.0, largest_part(promised(attempt), request, known, settings))
 
 
 def promised(attempt: Attempt) -> int:

@@ -2,8 +2,9 @@
 
 import * as React from 'react';
 
-import { Alert, State } from './state';
+import { State } from './state';
 import { trans } from './translation';
+import { Alert } from './wire';
 import { seconds } from './words';
 
 const ORDER = ['error', 'warning', 'info'];
@@ -42,7 +43,7 @@ function Entry(props: { alert: Alert; now: number; open: (id: string) => void })
       <span>{alert.message}</span>
       {alert.hint && <span className="gpusched-hint">{alert.hint}</span>}
       <span className="gpusched-facts">
-        {alert.since !== null && trans.__('for %1', seconds(props.now - alert.since))}
+        {trans.__('for %1', seconds(props.now - alert.since))}
         {id !== null && (
           <button type="button" className="gpusched-link" onClick={() => props.open(id)}>
             {trans.__('Show job %1', id)}

@@ -112,6 +112,7 @@ function Bar({ gpu, open }: { gpu: GpuView; open: (id: string) => void }): JSX.E
           <Part
             key={keyOf(part, number)}
             share={part}
+            words={wordsOf(part, gpu)}
             stop={number === at}
             tell={() => {
               setTold(number);
@@ -121,13 +122,14 @@ function Bar({ gpu, open }: { gpu: GpuView; open: (id: string) => void }): JSX.E
           />
         ))}
       </div>
-      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share) : figures(gpu)}</div>
+      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share, gpu) : figures(gpu)}</div>
     </>
   );
 }
 
 function Part(props: {
   share: Share;
+  words: string;
   stop: boolean;
   tell: () => void;
   open: (id: string) => void;
@@ -138,7 +140,7 @@ function Part(props: {
     className: `gpusched-part gpusched-${kind}`,
     style: { flexGrow: amount },
     tabIndex: props.stop ? 0 : -1,
-    'aria-label': wordsOf(props.share),
+    'aria-label': props.words,
     'data-kind': kind,
     'data-testid': 'gpusched-part',
     onMouseEnter: props.tell,
@@ -151,12 +153,16 @@ function Part(props: {
   );
 }
 
-function wordsOf({ kind, mib: amount, holder }: Share): string {
+function wordsOf({ kind, mib: amount, holder }: Share, gpu: GpuView): string {
   if (holder) {
     return holding(holder, amount, Date.now() / 1000);
   }
-  return kind === 'free'
-    ? trans.__('free: %1', mib(amount))
+  if (kind === 'free') {
+    return trans.__('free: %1', mib(amount));
+  }
+  const suspects = gpu.opened_by.map(({ pid, program, user }) => `${program} ${pid}${user ? ` (${user})` : ''}`);
+  return suspects.length
+    ? trans.__('outside the queue, no process admits to it: %1; %2 has the card open', mib(amount), suspects.join(', '))
     : trans.__('outside the queue, nobody known: %1', mib(amount));
 }
 

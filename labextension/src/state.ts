@@ -1,21 +1,8 @@
 // What a browser tab knows, as one frozen value, and how frames from the server change it.
 // Pure: no clock, no network, no page; `store` has those.
 
-import { GpuView, JobView } from './wire';
+import { Alert, GpuView, JobView } from './wire';
 import { isFinal } from './words';
-
-export interface Alert {
-  readonly id: string;
-  readonly kind: string;
-  readonly message: string;
-  readonly since: number | null;
-  readonly gpu_uuid: string | null;
-  readonly gpu_index: number | null;
-  readonly job_id: string | null;
-  readonly user: string | null;
-  readonly hint: string | null;
-  readonly severity: string;
-}
 
 /** One look at a card. */
 export interface Sample {

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Alert, apply, endedBetween, Frame, merge, MOST_ENDED, MOST_SAMPLES, NOTHING, State, withHistory } from '../src/state';
+import { apply, endedBetween, Frame, merge, MOST_ENDED, MOST_SAMPLES, NOTHING, State, withHistory } from '../src/state';
+import { Alert } from '../src/wire';
 import { gpu, job } from './views';
 
 function snapshot(more: Partial<Extract<Frame, { type: 'snapshot' }>> = {}): Frame {

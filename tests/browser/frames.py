@@ -15,8 +15,9 @@ def gpu(index: int = 0, **more: Any) -> dict[str, Any]:
         "uuid": f"GPU-{index}", "index": index, "name": "NVIDIA RTX 4090", "parent_uuid": None, "total_mib": 24564,
         "reserved_mib": 400, "used_mib": 8192, "free_mib": 15972, "promised_mib": 0, "foreign_mib": 0,
         "available_mib": 15700, "utilization_pct": 37.0, "temperature_c": 61.0, "power_w": 210.0,
-        "compute_mode": "default", "health": {"status": "ok", "cause": None, "since": None}, "simulated": False,
-        "sampled_at": 1.7e9, "holders": [],
+        "compute_mode": "default", "simulated": False,
+        "health": {"status": "ok", "cause": None, "since": None, "by": None},
+        "sampled_at": 1.7e9, "holders": [], "unattributed_mib": None, "device_file": None, "opened_by": [],
     } | more  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def main() -> None:
             for spec in jobs():
                 lab.submit(spec | {"cwd": str(lab.root), "env": dict(os.environ)})
             for name, theme in THEMES.items():
-                page = fixtures.Page(browser.new_page(viewport={"width": 1280, "height": 800}))
+                page = fixtures.Page(browser.new_page(viewport={"width": 1120, "height": 700}))
                 picture(lab, page, theme, into / f"panel-{name}.png")
             browser.close()
     finally:

@@ -34,8 +34,8 @@ def test_without_a_gpu_a_sentence_says_why(lab, page):
 
 
 def test_a_lost_card_says_so_and_has_no_bar_while_the_others_have(lab, page):
-    lost = {"status": "lost", "cause": "it has fallen off the bus (Xid 79)", "since": 1.7e9}
-    quarantined = {"status": "quarantined", "cause": "by ann: fan is loud", "since": 1.7e9}
+    lost = {"status": "lost", "cause": "it has fallen off the bus (Xid 79)", "since": 1.7e9, "by": None}
+    quarantined = {"status": "quarantined", "cause": "by ann: fan is loud", "since": 1.7e9, "by": None}
     show(
         lab,
         page,
@@ -63,14 +63,17 @@ def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page
         holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None, notebook="idle.ipynb"),
         holder(job_id="mine0002", state="releasing", vram_mib=512),
     ]
-    show(lab, page, gpus=[gpu(0, holders=holders, foreign_mib=1000)], jobs=[job("mine0001")])
-    expect(parts(page)).to_have_count(6)
+    suspect = {"pid": 815, "program": "python", "user": "eve"}
+    card = gpu(0, holders=holders, foreign_mib=3000, opened_by=[suspect], unattributed_mib=2000)
+    show(lab, page, gpus=[card], jobs=[job("mine0001")])
+    expect(parts(page)).to_have_count(7)
     kinds = parts(page).evaluate_all("parts => parts.map(part => part.dataset.kind)")
-    assert kinds == ["own", "others", "lease", "foreign", "releasing", "free"]
+    assert kinds == ["own", "others", "lease", "foreign", "foreign", "releasing", "free"]
     others = parts(page).nth(1)
     expect(others).to_have_attribute("aria-label", re.compile("^a job of bob · 2.0G · uses 1.0G · since"))
     assert others.evaluate("part => part.tagName") == "SPAN"
     expect(parts(page).nth(3)).to_have_attribute("aria-label", re.compile("process 4711 .*idle.ipynb"))
+    expect(parts(page).nth(4)).to_have_attribute("aria-label", re.compile("no process admits to it: 2.0G; python 815"))
     parts(page).nth(0).focus()
     for _ in range(3):
         page.page.keyboard.press("ArrowRight")

@@ -234,3 +234,14 @@ def test_a_broken_driver_is_one_alert_and_not_one_for_each_card():
     assert (alert.id, alert.message, alert.severity) == ("driver", "The NVIDIA driver was upgraded.", "error")
     watched.sample(card(0), card(1))
     assert watched.told == [("alert_raised", "driver"), ("alert_resolved", "driver")]
+
+
+def test_a_machine_on_which_jobs_end_with_the_server_says_so_until_a_host_that_can_do_better():
+    why = "it is the service jupyter.service, which ends all its processes"
+    first = settle(State.begin(replace(SETTINGS, ends_with_server=why), gpus=[card(0)]), 0.0)
+    assert [(change.kind, change.detail["alert"]["message"]) for change in first.changes] == [
+        ("alert_raised", f"Jobs end when this server does: {why}.")
+    ]
+    assert settle(first.state, 10.0).changes == ()
+    later = settle(State.begin(SETTINGS, (), [card(0)], first.state.operations), 20.0)
+    assert [change.kind for change in later.changes] == ["alert_resolved"]

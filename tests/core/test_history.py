@@ -1,9 +1,14 @@
 """What is learned of run times, and what is made of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpusched.core.history import PRIOR_S, History, Kin
+from jupyter_gpusched.core.model import Attempt, Outcome
+from jupyter_gpusched.core.past import Past
 from jupyter_gpusched.core.usage import HALF_LIFE_S, Usage
+from tests.core.conftest import SETTINGS, G, card, grant, job
 
 ANN = Kin("ann", "train", 1, None)
 
@@ -74,3 +79,12 @@ def test_a_share_grows_while_something_runs_and_halves_after_a_half_life():
     assert usage.shares([], 2 * HALF_LIFE_S)["ann"] == pytest.approx(0.25)
     assert usage.shares([("ann", 0.5, 2 * HALF_LIFE_S)], 3 * HALF_LIFE_S)["ann"] == pytest.approx(0.125 + 0.25)
     assert "bob" not in usage.shares([], 0.0)
+
+
+def test_who_had_how_much_is_learned_while_no_card_answers_and_is_never_more_than_all():
+    one = job(vram=6 * G)
+    held = replace(grant(one, since=0.0), total=24 * G)
+    for gpus, part in (((), 0.25), ((card(), card(1)), 0.125), ((card(total=4 * G),), 1.0)):
+        ended = replace(one, attempts=(Attempt(1, (held,), 0.0, HALF_LIFE_S, Outcome.SUCCEEDED),))
+        past = Past.of([ended], gpus, SETTINGS)
+        assert past.usage.shares([], HALF_LIFE_S)["ann"] == pytest.approx(part / 2)
