@@ -24,9 +24,6 @@ DONE, FAILED, REFUSED, NO_HOST = 0, 1, 2, 3
 _INTERRUPTED = 130
 
 _DESCRIPTION = "Queue work on the GPUs of this machine by the memory it needs, and see what becomes of it."
-_NOT_BUILT = {
-    "simulate": "GPUSCHED_SIMULATE=2x24G jupyter gpusched serve runs a host on simulated cards",
-}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -69,8 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("resubmit", help="queue the work of a job again, with other options if wanted", add_help=False)
     _reading_commands(commands)
     _machine_commands(commands)
-    for name in _NOT_BUILT:
-        _command(commands, name, _refuse, "not available yet").add_argument("rest", nargs=argparse.REMAINDER)
     return parser
 
 
@@ -107,6 +102,14 @@ def _machine_commands(commands: Any) -> None:
     serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
     serve.add_argument("--simulate", help="simulated GPUs: 2x24G", metavar="CARDS")
     _command(commands, "doctor", _doctor, "what is right and wrong on this machine", as_json=True)
+    simulate = _command(commands, "simulate", _simulate, "run a trace of jobs on a virtual clock")
+    simulate.add_argument("trace", help="CSV of jobs, also compressed (.gz)", metavar="TRACE")
+    simulate.add_argument("--gpus", type=_positive, required=True, help="cards of the machine", metavar="N")
+    simulate.add_argument("--vram", type=_positive, required=True, help="usable MiB of each card", metavar="MIB")
+    simulate.add_argument("--policy", default="default", help="default, fifo, backfill, fair or module:factory")
+    simulate.add_argument("--contention", action="store_true", help="jobs on one card slow each other down")
+    simulate.add_argument("--out", required=True, help="where the schedule goes, as CSV", metavar="FILE")
+    simulate.add_argument("--summary", action="store_true", help="print how good the schedule is")
     _command(commands, "demo", _demo, "see it work on simulated cards, in a minute")
 
 
@@ -434,8 +437,23 @@ def _demo(_asked: argparse.Namespace) -> int:
     return demonstrate()
 
 
-def _refuse(asked: argparse.Namespace) -> int:
-    raise NotAvailable(f"`{asked.command}` is not available yet.", hint=f"Instead: {_NOT_BUILT[asked.command]}.")
+def _simulate(asked: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .simulation import main as simulated
+
+    lines = simulated(
+        Path(asked.trace),
+        Path(asked.out),
+        gpus=asked.gpus,
+        vram=asked.vram,
+        policy=asked.policy,
+        contention=asked.contention,
+    )
+    if asked.summary:
+        for line in lines:
+            print(line)
+    return DONE
 
 
 if __name__ == "__main__":

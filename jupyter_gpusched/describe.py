@@ -118,7 +118,8 @@ def explained(view: View) -> str:
     if len(attempts) == 1 and view["phase"] in FINAL:
         attempts = []  # the job's own sentence says the same
     told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
-    return "\n".join([first, *told, *([one_line(view["advice"])] if view["advice"] else [])])
+    queued = [one_line(sentence) for sentence in view.get("explanation") or []]
+    return "\n".join([first, *queued, *told, *([one_line(view["advice"])] if view["advice"] else [])])
 
 
 def held_before(view: View, attempt: View, timeline: Sequence[View], most: int = 5) -> str:

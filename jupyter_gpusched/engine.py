@@ -50,6 +50,7 @@ from .core.model import (
     UnknownJob,
     Work,
 )
+from .core.past import Past
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
 from .ports import (
@@ -70,6 +71,9 @@ log = logging.getLogger(__name__)
 
 RETRY_STORE_S = 1.0
 """Pause before facts are offered again to a database that could not be written."""
+
+REMEMBERED_JOBS = 2000
+"""From so many ended jobs a new host learns how long jobs run and who has had how much of the machine."""
 
 FIRST_LOOK_S = 1.5
 """So long a host that adopts jobs waits for the first sample of the cards before it answers."""
@@ -299,11 +303,15 @@ class Engine:
                 self._launcher.adopt(job, job.attempt, self.folder(job.id))
             if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
+        ended = await anyio.to_thread.run_sync(self.store.ended, REMEMBERED_JOBS)
+        past = Past.of([*ended, *jobs], (), self.settings)
+        self.state = State.begin(self.settings, jobs, (), operations, past)
         # Known before the first request: a submission must not be refused for cards not yet looked at. But jobs
         # that run must not wait for a driver that does not answer: then submissions alone do (``cards_seen``).
         with anyio.move_on_after(FIRST_LOOK_S if any(job.phase.active for job in jobs) else None) as look:
             gpus = await self._sample()
-            self.state = State.begin(self.settings, jobs, gpus, operations)
+            past = Past.of([*ended, *jobs], gpus, self.settings)
+            self.state = State.begin(self.settings, jobs, gpus, operations, past)
             self.post(Sampled(gpus))
         if look.cancelled_caught:
             self._cards_by = anyio.current_time() + LONGEST_LOOK_S
@@ -474,7 +482,7 @@ class Engine:
                 alive=self._launcher.alive(job.id, grant.attempt),
                 pids=frozenset() if self.gpus.simulated else self._launcher.pids(job.id, grant.attempt),
             )
-            for job in self.state.jobs.values()
+            for job in self.state.busy.values()
             for grant in job.grants
         ]
         return await self.gpus.sample(grants, now=self.clock())

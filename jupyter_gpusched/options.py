@@ -95,7 +95,12 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     option("--no-cap", "cap", "do not ask frameworks to stay within --vram (cooperative caps)", action="store_false")
     option("--after", "after", "start after these jobs: ID,ID", metavar="LIST", action="append")
     option("--after-when", "after_when", "when they have", choices=["succeeded", "finished"])
-    option("--preemptible", "preemptible", "may be stopped for a more important job", action="store_true")
+    option(
+        "--preemptible",
+        "preemptible",
+        "may be stopped and queued again for a more urgent job (default: if its priority is low)",
+        action=argparse.BooleanOptionalAction,
+    )
     option("--grace", "grace", "time to clean up when it is ended (default 30s)", metavar="SPAN")
     option("--in", "inputs", "variables to bring along: a,b (cells)", metavar="NAMES", action="append")
     option("--out", "outputs", "variables to bring back: a,b (cells)", metavar="NAMES", action="append")

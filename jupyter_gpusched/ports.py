@@ -93,6 +93,9 @@ class Store(Protocol):
     def live(self) -> list[Job]:
         """Jobs that are not final or still hold grants."""
 
+    def ended(self, limit: int) -> list[Job]:
+        """The most recently submitted of the jobs that are neither: what the policy learns from at a start."""
+
     def job(self, job_id: JobId) -> Job | None: ...
 
     def work(self, job_id: JobId) -> Work | None: ...

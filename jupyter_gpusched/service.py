@@ -47,6 +47,7 @@ from .places import (
     start_time,
     write_host_record,
 )
+from .policy_choice import choose_policy
 from .store import SqliteStore, refuse_emptied
 from .tending import keep_checking, keep_pruning
 
@@ -76,8 +77,17 @@ class GpuSched(Configurable):
         help="Memory kept free on each card: `512M`; empty = the larger of 256 MiB and 1 % on real cards, "
         "nothing on simulated ones.",
     ).tag(config=True)
+    policy = Unicode(
+        "default",
+        help="Who goes first: `default`, `fifo`, `backfill`, `fair`, or a policy of your own as `module:factory`.",
+    ).tag(config=True)
     claim_after_s = Float(
-        300.0, min=0.0, help="Seconds that a job may be passed by others before cards are kept for it."
+        14400.0, min=0.0, help="Seconds that a job may be passed by others at least before cards are kept for it."
+    ).tag(config=True)
+    compute_limit = Float(
+        2.0,
+        min=0.0,
+        help="How often over the jobs on one card may fill its processors, as far as that has been seen; 0 = no limit.",
     ).tag(config=True)
     sample_interval_s = Float(1.0, min=0.1, help="Seconds between two looks at the cards.").tag(config=True)
     stale_after_s = Float(10.0, min=1.0, help="Seconds after which a sample of a card places nothing.").tag(config=True)
@@ -159,6 +169,8 @@ class GpuSched(Configurable):
             overuse_samples=self.overuse_samples,
             idle_after_s=self.idle_after_s,
             idle_above_pct=self.idle_above_pct,
+            compute_limit=self.compute_limit,
+            policy=choose_policy(self.policy),
         )
 
     def simulation(self) -> str | None:

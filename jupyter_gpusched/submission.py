@@ -114,6 +114,7 @@ def read_job(
         learned="" if spec.vram == AUTO else None,
         notebook=spec.notebook,
         tags=tuple(spec.tags),
+        preemptible=spec.preemptible,
         idempotency_key=spec.idempotency_key,
     )
     payload = _payload(spec.payload)
@@ -170,6 +171,7 @@ def read_terms(changes: object, job: Job) -> Terms:
         retries=_count(spec.retries, "retries", least=0, most=100),
         tags=tuple(spec.tags),
         on_oom=_on_oom(spec.on_oom),
+        preemptible=spec.preemptible,
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from . import wire
-from .core.explain import positions, waiting, waiting_all
+from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
 from .core.operations import Alert
@@ -20,13 +21,12 @@ from .core.state import State
 
 @dataclass(frozen=True)
 class Views:
-    """The state as one caller sees it at one moment. ``positions`` of the whole queue are worked out once."""
+    """The state as one caller sees it at one moment."""
 
     state: State
     user: str
     simulated: bool
     now: float
-    ranks: dict[JobId, int]
     cause: str | None = None  # why there is no card at all
     progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
 
@@ -41,19 +41,25 @@ class Views:
         cause: str | None = None,
         progress: Mapping[JobId, wire.Progress] | None = None,
     ) -> Views:
-        return cls(state, user, simulated, now, positions(state), None if state.gpus else cause, progress or {})
+        return cls(state, user, simulated, now, None if state.gpus else cause, progress or {})
+
+    @cached_property
+    def ranks(self) -> dict[JobId, int]:
+        """The place of everybody in the queue; worked out once, and only if somebody waits."""
+        return positions(self.state, self.now)
 
     def job(self, job: Job) -> wire.JobView:
         """The view of a job of the caller's own."""
         current = self.state.jobs.get(job.id, job)
-        return self._job(current, waiting(self.state, current, self.now))
+        told = explanation(self.state, current, self.now) if current.phase is Phase.QUEUED else None
+        return self._job(current, waiting(self.state, current, self.now), told)
 
     def jobs(self, jobs: Sequence[Job]) -> list[wire.JobView]:
         """The views of many: what they wait for is worked out in one go."""
         words = waiting_all(self.state, self.now)
         return [self._job(self.state.jobs.get(job.id, job), words.get(job.id)) for job in jobs]
 
-    def _job(self, current: Job, words: str | None) -> wire.JobView:
+    def _job(self, current: Job, words: str | None, told: list[str] | None = None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED
         if queued and self.cause and current.request.gpus:
             words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
@@ -64,6 +70,7 @@ class Views:
             estimated_start=None,
             simulated=self.simulated,
             progress=self.progress.get(current.id) if current.phase.active else None,
+            explanation=told,
         )
 
     def past(self, job: Job) -> wire.JobView:

@@ -27,14 +27,13 @@ LARGEST_PAYLOAD = 256 * 2**20
 NOT_BUILT = {
     "after": "dependencies between jobs are not available yet; submit the second job when the first has ended",
     "after_when": "dependencies between jobs are not available yet",
-    "preemptible": "preemption is not available yet",
     "notify": "notifications are not available yet",
 }
 
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "on_oom", "grace", "tags",
+    "retries", "on_oom", "grace", "tags", "preemptible",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -121,6 +120,7 @@ class JobView(msgspec.Struct, kw_only=True):
     reason: str | None
     message: str | None
     waiting: str | None
+    explanation: list[str] | None
     position: int | None
     estimated_start: float | None
     vram_mib: int | None
@@ -461,8 +461,12 @@ def job_view(
     estimated_start: float | None,
     simulated: bool,
     progress: Progress | None = None,
+    explanation: list[str] | None = None,
 ) -> JobView:
-    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one."""
+    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one.
+
+    explanation  why it stands where it stands; left out in long lists.
+    """
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
     over = job.overuse
     return JobView(
@@ -474,6 +478,7 @@ def job_view(
         reason=job.reason,
         message=job.message,
         waiting=waiting,
+        explanation=explanation,
         position=position,
         estimated_start=estimated_start,
         vram_mib=job.request.vram,
@@ -536,6 +541,7 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         retries=job.retries,
         on_oom=None if job.on_oom == "fail" else job.on_oom,
         cap=job.cap,
+        preemptible=job.preemptible,
         grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),

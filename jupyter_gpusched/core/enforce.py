@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .advice import amount_for
+from .facts import rests
 from .messages import Overrun
 from .model import Job, Overuse, Phase
-from .policy import rests
 from .quantities import Mib, show_mib
 from .release import is_earlier, use_of
 from .room import Room, find, open_room
@@ -25,7 +25,7 @@ def overruns(state: State, now: float) -> list[Overrun]:
     policy = state.settings.overuse
     if policy not in {"kill", "kill-under-pressure"}:
         return []
-    over = [job for job_id in sorted(state.busy) if _is_over(job := state.jobs[job_id])]
+    over = [job for job in state.busy.values() if _is_over(job)]
     if policy == "kill-under-pressure" and over:
         room = open_room(state, now)
         over = [job for job in over if _others_are_short(job, state) or _others_wait(job, state, room, now)]
@@ -57,7 +57,7 @@ def _others_are_short(job: Job, state: State) -> bool:
     """Whether what other jobs on one of its cards were promised and have not taken is not free any more."""
     for uuid, above in _excess(job, state).items():
         gpu = state.gpus[uuid]
-        others = [grant for one in state.busy - {job.id} for grant in state.jobs[one].grants if grant.gpu == uuid]
+        others = [grant for one in state.busy.values() if one.id != job.id for grant in one.grants if grant.gpu == uuid]
         owed = sum(
             max(0, grant.promised - (use_of(gpu, grant.job_id, earlier=is_earlier(others, grant)) or 0))
             for grant in others

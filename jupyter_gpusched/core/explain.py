@@ -9,61 +9,152 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .alerts import opened
+from .facts import Facts, order_of, rests, waits_since
 from .ledger import Card, serves
 from .model import Claim, Grant, Job, JobId, Outcome, Phase, Request
 from .operations import LITTLE_MIB
 from .overuse import most_allowed
-from .policy import rests
+from .policy import kept_room
 from .quantities import Mib, show_mib, show_seconds
-from .room import Room, find, host_left, open_room, prefers, promise_on, without_claim
-from .state import State, queued
+from .queue import LineKey, line_key
+from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
+from .state import State
 
 STARTS = "starts with the next pass"
 
 
-def positions(state: State) -> dict[JobId, int]:
+def positions(state: State, now: float) -> dict[JobId, int]:
     """The place of every queued job in the queue, from 1, in the order in which jobs are looked at."""
-    return {place.job_id: at for at, place in enumerate(queued(state), start=1)}
+    return {job_id: at for at, job_id in enumerate(order_of(state, now), start=1)}
 
 
 def waiting(state: State, job: Job, now: float) -> str | None:
     """Why this job has not started; None for a job that does not wait."""
-    return waiting_in(open_room(state, now), state, job, now)
-
-
-def waiting_all(state: State, now: float) -> dict[JobId, str]:
-    """The sentence of every queued job; for a long list, since the room is looked at only once."""
-    if (drained := _drained(state)) is not None:
-        return {place.job_id: drained for line in state.queue.values() for place in line}
-    room = open_room(state, now)
-    shared: dict[Request, str] = {}
-    told = {}
-    for job_id in (place.job_id for line in state.queue.values() for place in line):
-        job = state.jobs[job_id]
-        if rests(job, now) or job.claim is not None or job.request.floors:
-            told[job_id] = waiting_in(room, state, job, now) or ""
-            continue
-        if job.request not in shared:
-            shared[job.request] = waiting_in(room, state, job, now) or ""
-        told[job_id] = shared[job.request]
-    return told
-
-
-def waiting_in(room: Room, state: State, job: Job, now: float) -> str | None:
     if job.phase is not Phase.QUEUED:
         return None
     if (drained := _drained(state)) is not None:
         return drained
-    if rests(job, now):
-        return _rests(job, now)
-    claimant = job.claim is not None
-    if find(room, job.request, claimant=claimant) is not None:
-        return STARTS
-    if not claimant and find(without_claim(room), job.request) is not None:
-        return _kept_for(state.jobs[state.claimant or ""], room, job.request, now)
-    cause = _host_cause(room, job.request, claimant=claimant) or _cards_cause(room, state, job.request)
-    cause += _ran_out(job, room)
-    return cause + (_own_claim(job.claim, room) if job.claim is not None else "")
+    room = kept_room(state, now, apart_from=job.id)
+    return _Words(state, now, room).about(job, line_key(job, state.past.history))
+
+
+def waiting_all(state: State, now: float) -> dict[JobId, str]:
+    """The sentence of every queued job; for a long list, since jobs of one line are told the same."""
+    if (drained := _drained(state)) is not None:
+        return {rank.job_id: drained for rank in state.queue.ages}
+    words = _Words(state, now, kept_room(state, now))
+    told = {}
+    for keyed in state.queue.lines.values():
+        for key, line in keyed.items():
+            shared: str | None = None
+            for job in (state.jobs[rank.job_id] for rank in line):
+                if job.claim is not None:
+                    told[job.id] = waiting(state, job, now) or ""
+                elif rests(job, now):
+                    told[job.id] = words.about(job, key)
+                else:
+                    shared = words.about(job, key) if shared is None else shared
+                    told[job.id] = shared
+    return told
+
+
+class _Words:
+    """The sentences of one moment. ``room``: as the job meets it, its own claim aside."""
+
+    def __init__(self, state: State, now: float, room: Room) -> None:
+        self.state, self.now, self.room = state, now, room
+        self.free = without_claim(room)
+        self.history = state.past.history
+        self.strict = state.settings.policy.strict
+        self._shared: dict[tuple[Request, bool, float | None], str] = {}
+
+    def about(self, job: Job, key: LineKey) -> str:
+        if rests(job, self.now):
+            return _rests(job, self.now)
+        ends_at = self.now + self.history.expected_s(key.kin(job.request))
+        compute = self.history.compute(job.owner, key.name)
+        alike = (job.request, ends_at <= self.room.brief_until, compute)
+        if job.claim is not None or alike not in self._shared:
+            said = self._cause(job, ends_at, compute)
+            if job.claim is not None:
+                return said if said == STARTS else said + _own_claim(job.claim, self.room)
+            self._shared[alike] = said
+        return self._shared[alike]
+
+    def _cause(self, job: Job, ends_at: float, compute: float | None) -> str:
+        request = job.request
+        if find(self.room, request, ends_at=ends_at, compute=compute) is not None:
+            return f"{_needs(request)}; jobs before it come first, whatever fits" if self.strict else STARTS
+        if find(self.free, request, compute=compute) is not None:
+            return self._kept(request, ends_at)
+        cause = self._busy(request, compute) or _host_cause(self.free, request)
+        return (cause or _cards_cause(self.free, self.state, request)) + _ran_out(job, self.free)
+
+    def _kept(self, request: Request, ends_at: float) -> str:
+        """What it needs is there, but others that have waited longer or are more urgent come first."""
+        claimants = sorted((self.state.jobs[job_id] for job_id in self.state.claimants), key=lambda job: job.id)
+        other = self.state.claimant or (claimants[0] if claimants else None)
+        if other is None or other.claim is None:
+            return _needs(request)
+        said = _kept_for(other, self.free, request, self.now)
+        if other.claim.firm or self.room.brief_until < self.now:
+            return said
+        until = show_seconds(max(0.0, self.room.brief_until - self.now))
+        return f"{said}, probably for {until} more; it would run for about {show_seconds(ends_at - self.now)}"
+
+    def _busy(self, request: Request, compute: float | None) -> str | None:
+        """Memory is there, but the card's jobs keep its processors busy."""
+        limit = self.room.settings.compute_limit
+        full = [offer for offer in self.free.offers.values() if too_busy(offer, request, self.room.settings, compute)]
+        with_memory = [offer for offer in full if request.vram is not None and request.vram <= offer.free]
+        if not with_memory or len(with_memory) < request.gpus:
+            return None
+        best = min(with_memory, key=lambda offer: (offer.compute or 0.0, offer.card.gpu.index))
+        return (
+            f"{_needs(request)}; GPU {best.card.gpu.index} has {show_mib(best.free)} free, but its jobs want "
+            f"{round(100 * (best.compute or 0.0))} % of its processors and one more would exceed {round(100 * limit)} %"
+        )
+
+
+def explanation(state: State, job: Job, now: float) -> list[str]:
+    """Why a queued job stands where it stands: one sentence with numbers each."""
+    if job.phase is not Phase.QUEUED:
+        return []
+    facts = Facts(state, now)
+    known, kin = facts.waiting(job), line_key(job, facts.history).kin(job.request)
+    told = [
+        f"expected to run for about {show_seconds(known.expected_s)}, by {_basis(state, job, kin.name)}",
+        f"{job.owner} has had {_percent(known.share)} of the machine of late; it asks for {_percent(known.part)}",
+    ]
+    if (drained := _drained(state)) is not None:
+        told.append(drained)
+    if job.place_at is not None:
+        told.append(
+            f"{job.owner} put it in an order with other jobs: the places that they have together are dealt out in it"
+        )
+    patience, waited = facts.patience_s(job), now - waits_since(job)
+    if state.settings.policy.strict:
+        told.append("the policy is strict: nothing passes a job before it")
+    elif job.claim is None and (job.claim_rests_until or now) > now:
+        rest = show_seconds((job.claim_rests_until or now) - now)
+        told.append(f"cards were kept for it until too much lay idle; they are again in {rest}")
+    elif job.claim is None:
+        after = f"in {show_seconds(patience - waited)}" if patience > waited else "as soon as its turn comes"
+        told.append(f"others that fit may pass it; cards are kept for it {after} if it still waits then")
+    return told
+
+
+def _percent(part: float) -> str:
+    return f"{round(100 * part)} %"
+
+
+def _basis(state: State, job: Job, name: str) -> str:
+    kin = line_key(job, state.past.history).kin(job.request)
+    told = state.past.history.basis(kin)
+    if job.time_limit_s is None:
+        return told
+    limit = f"its time limit of {show_seconds(job.time_limit_s)}"
+    return f"{limit} and {told}" if name else f"{limit}, corrected by how earlier limits turned out"
 
 
 def _drained(state: State) -> str | None:
@@ -109,6 +200,8 @@ def _kept_for(other: Job, room: Room, request: Request, now: float) -> str:
 
 
 def _own_claim(claim: Claim, room: Room) -> str:
+    if claim.evicting:
+        return f"; {_listed(claim, room)} {'is' if len(claim.gpus) == 1 else 'are'} being cleared for it"
     if not claim.gpus:
         return "; what is freed is kept for it"
     return f"; {_listed(claim, room)} {'is' if len(claim.gpus) == 1 else 'are'} kept for it"
@@ -123,8 +216,8 @@ def _listed(claim: Claim | None, room: Room) -> str:
 # --- CPUs and host memory -----------------------------------------------------------------
 
 
-def _host_cause(room: Room, request: Request, *, claimant: bool) -> str | None:
-    cpus, memory = host_left(room, claimant=claimant)
+def _host_cause(room: Room, request: Request) -> str | None:
+    cpus, memory = host_left(room)
     if request.cpus is not None and request.cpus > cpus:
         return (
             f"needs {_count(request.cpus, 'CPU')}; {max(0, cpus)} of {room.settings.cpus} are not taken by other jobs"
@@ -157,7 +250,7 @@ def _cards_cause(room: Room, state: State, request: Request) -> str:
 
 
 def _fits(room: Room, card: Card, request: Request) -> bool:
-    return promise_on(room.offers[card.gpu.uuid], request, room.settings, claimant=True) is not None
+    return promise_on(room.offers[card.gpu.uuid], request, room.settings) is not None
 
 
 def _hopeless(card: Card, request: Request) -> tuple[bool, bool, bool]:

@@ -68,8 +68,7 @@ def read_books(state: State, now: float) -> Books:
     """Add up who holds what. The one place where views and policy get their figures from."""
     grants: dict[GpuUuid, list[Grant]] = defaultdict(list)
     active = []
-    for job_id in sorted(state.busy):
-        job = state.jobs[job_id]
+    for job in state.busy.values():
         if job.phase.active:
             active.append(job)
         for grant in job.grants:
@@ -99,8 +98,11 @@ def usable(gpu: Gpu, settings: Settings) -> Mib:
 
 def asked(jobs: Iterable[Job]) -> tuple[int, Mib]:
     """CPUs and host memory of those jobs that ask for some."""
-    requests = [job.request for job in jobs]
-    return sum(request.cpus or 0 for request in requests), Mib(sum(request.memory or 0 for request in requests))
+    cpus = memory = 0
+    for job in jobs:
+        cpus += job.request.cpus or 0
+        memory += job.request.memory or 0
+    return cpus, Mib(memory)
 
 
 def foreign_use(gpu: Gpu, holders: Iterable[JobId]) -> Mib | None:

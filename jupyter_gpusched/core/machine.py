@@ -16,6 +16,7 @@ from .messages import (
     Amended,
     CancelRequested,
     Claimed,
+    Evicted,
     Exited,
     GpuLost,
     Instruction,
@@ -36,6 +37,7 @@ from .quantities import show_seconds
 JobEvent = (
     Placed
     | Claimed
+    | Evicted
     | Started
     | MainEnded
     | Exited
@@ -65,12 +67,14 @@ TRANSITIONS: Mapping[tuple[Phase, type[JobEvent]], frozenset[Phase]] = {
     (_STARTING, Vanished): frozenset({Phase.LOST}),
     (_STARTING, GpuLost): frozenset({_STOPPING}),
     (_STARTING, Overrun): frozenset({_STOPPING}),
+    (_STARTING, Evicted): frozenset({_STOPPING}),
     (_STARTING, CancelRequested): frozenset({_STOPPING}),
     (_RUNNING, MainEnded): frozenset({_STOPPING}),
     (_RUNNING, Exited): _BY_CODE,
     (_RUNNING, Vanished): frozenset({Phase.LOST}),
     (_RUNNING, GpuLost): frozenset({_STOPPING}),
     (_RUNNING, Overrun): frozenset({_STOPPING}),
+    (_RUNNING, Evicted): frozenset({_STOPPING}),
     (_RUNNING, CancelRequested): frozenset({_STOPPING}),
     (_STOPPING, Started): frozenset({_STOPPING}),
     (_STOPPING, MainEnded): frozenset({_STOPPING}),
@@ -113,7 +117,9 @@ def advance(job: Job, event: JobEvent, now: float) -> Moved:
         case Placed():
             return _placed(job, event, now)
         case Claimed():
-            return replace(job, claim=event.claim), []
+            return _claimed(job, event), []
+        case Evicted():
+            return _evicted(job, event, now)
         case Started():
             return _started(job, event, now), []
         case MainEnded():
@@ -144,7 +150,9 @@ def backoff_s(failures: int) -> float:
 def _speaks_of_now(job: Job, event: JobEvent) -> bool:
     """Whether an event is about the attempt that the job is in, and a placement is whole."""
     match event:
-        case Started() | MainEnded() | Exited() | LaunchFailed() | Voided() | Vanished() | GpuLost() | Overrun():
+        case Started() | MainEnded() | Exited() | LaunchFailed() | Voided() | Vanished():
+            return event.attempt == job.attempt
+        case GpuLost() | Overrun() | Evicted():
             return event.attempt == job.attempt
         case Placed():
             whole = len({grant.gpu for grant in event.grants}) == len(event.grants) == job.request.gpus
@@ -162,9 +170,24 @@ def _placed(job: Job, event: Placed, now: float) -> Moved:
         attempts=(*job.attempts, Attempt(number, event.grants)),
         grants=(*job.grants, *event.grants),
         claim=None,
+        claim_rests_until=None,
+        claim_rests=0,
         not_before=None,
     )
     return moved, [Launch(job.id, number)]
+
+
+def _claimed(job: Job, event: Claimed) -> Job:
+    if event.rests_until is None:
+        return replace(job, claim=event.claim)
+    return replace(job, claim=event.claim, claim_rests_until=event.rests_until, claim_rests=job.claim_rests + 1)
+
+
+def _evicted(job: Job, event: Evicted, now: float) -> Moved:
+    stop = Stop("preempted", now, job.grace_s, event.by)
+    return replace(job, phase=Phase.STOPPING, since=now, stop=stop), [
+        StopAttempt(job.id, job.attempt, stop.reason, stop.grace_s)
+    ]
 
 
 def _started(job: Job, event: Started, now: float) -> Job:
@@ -244,7 +267,7 @@ def _words(job: Job, record: ExitRecord, outcome: Outcome) -> tuple[str, str]:
             limit = "its time limit" if job.time_limit_s is None else f"its limit of {show_seconds(job.time_limit_s)}"
             return "timeout", f"ended because it ran longer than {limit}"
         case Outcome.PREEMPTED:
-            return "preempted", "ended to make room for a more urgent job"
+            return "preempted", _evicted_for(job)
         case Outcome.FAILED if job.stop is not None and job.stop.reason == "gpu_lost":
             return "gpu_lost", f"ended because it had lost its card: {job.stop.by}"
         case Outcome.FAILED if job.stop is not None and job.stop.reason == "vram_exceeded":
@@ -266,8 +289,11 @@ def _launch_failed(job: Job, event: LaunchFailed, now: float) -> Job:
 def _voided(job: Job, now: float) -> Job:
     """The host won the claim: the attempt never was. It does not count against the retries."""
     cancelled = _is_cancelled(job)
-    outcome = Outcome.CANCELLED if cancelled else Outcome.LOST
-    reason, message = _unstarted_words(job) if cancelled else _NEVER_STARTED
+    if _is_stopped_by(job, "preempted"):
+        outcome, (reason, message) = Outcome.PREEMPTED, ("preempted", _evicted_for(job))
+    else:
+        outcome = Outcome.CANCELLED if cancelled else Outcome.LOST
+        reason, message = _unstarted_words(job) if cancelled else _NEVER_STARTED
     attempt = replace(job.attempts[-1], ended_at=now, outcome=outcome, reason=reason, message=message)
     freed = _without_grants_of(_with_attempt(job, attempt))
     return _final(freed, Phase.CANCELLED, now, at=now) if cancelled else _requeued(freed, now, not_before=None)
@@ -296,9 +322,10 @@ def _ended_for(job: Job, reason: str, what: str, now: float) -> Moved:
 def _cancel_requested(job: Job, event: CancelRequested, now: float) -> Moved:
     """A second request changes nothing, unless it names a grace that ends sooner than what is left of the first.
 
-    A job that is ended because its card was lost would be tried again; the user's word prevents that.
+    A job that is ended because its card was lost, or for another job, would be tried again; the user's word
+    prevents that.
     """
-    if job.stop is not None and _is_stopped_by(job, "gpu_lost") and job.phase is Phase.STOPPING:
+    if job.stop is not None and job.stop.reason in {"gpu_lost", "preempted"} and job.phase is Phase.STOPPING:
         return replace(job, stop=replace(job.stop, reason="cancelled", by=event.by)), []
     if job.phase.final:
         return job, []
@@ -336,6 +363,7 @@ def _amended(job: Job, terms: Terms) -> Job:
         tags=terms.tags,
         learned=job.learned if terms.request.vram == job.request.vram else None,
         claim=job.claim if _with_floors(terms.request, job.request) == job.request else None,
+        preemptible=terms.preemptible,
     )
 
 
@@ -389,6 +417,11 @@ def _is_stopped_by(job: Job, reason: str) -> bool:
 
 def _unstarted_words(job: Job) -> tuple[str, str]:
     return "cancelled", _cancelled_by(job.stop.by if job.stop else None) + " before it began"
+
+
+def _evicted_for(job: Job) -> str:
+    of = f" of {job.stop.by}" if job.stop is not None and job.stop.by is not None else ""
+    return f"ended to make room for a more urgent job{of}; it is queued again"
 
 
 def _cancelled_by(who: str | None) -> str:

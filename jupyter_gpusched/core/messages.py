@@ -37,10 +37,23 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The policy keeps cards for a waiting job (or, with None, stops doing so)."""
+    """The policy keeps cards for a waiting job (or, with None, stops doing so).
+
+    rests_until  too much lay idle for its sake, so that nothing is kept for it before then.
+    """
 
     job_id: JobId
     claim: Claim | None
+    rests_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """The policy ends an attempt of a preemptible job, so that a more urgent one may start; ``by`` is whose."""
+
+    job_id: JobId
+    attempt: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +209,7 @@ Event = (
     | Sampled
     | Placed
     | Claimed
+    | Evicted
     | Started
     | MainEnded
     | Exited

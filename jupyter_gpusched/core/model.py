@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from .policies import DEFAULT, Policy
+from .policies import Priority as Priority  # noqa: PLC0414  one of the nouns, but policies need it first
 from .quantities import Mib
 
 JobId = str
@@ -58,12 +60,6 @@ class Outcome(str, Enum):
     TIMEOUT = "timeout"
     PREEMPTED = "preempted"
     LOST = "lost"
-
-
-class Priority(str, Enum):
-    LOW = "low"
-    NORMAL = "normal"
-    HIGH = "high"
 
 
 class GrantState(str, Enum):
@@ -135,10 +131,24 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Cards that the scheduler keeps for a waiting wide or large job, so that it cannot starve."""
+    """Cards that the scheduler keeps for a waiting job, so that it cannot starve.
+
+    firm        what starts meanwhile must leave the place for ever; else only if it would
+                run, by its expected time, beyond the moment at which the place is complete.
+    evicting    the cards are being cleared for it by ending preemptible jobs.
+    idle        MiB of all cards that have lain free since ``counted_at``.
+    spent       MiB times seconds that had lain free for it by then.
+    due         from then on nobody passes any more, however soon it would end.
+    """
 
     gpus: tuple[GpuUuid, ...]
     since: float
+    firm: bool = True
+    evicting: bool = False
+    idle: int = 0
+    spent: float = 0.0
+    counted_at: float = 0.0
+    due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +257,7 @@ class Job:
     code: str | None = None
     learned: str | None = None
     not_before: float | None = None  # a retry backs off until then
-    place_at: float | None = None  # its place in the queue is that of a job submitted then, by its owner's order
+    place_at: float | None = None  # where its owner put it among own jobs; smaller is earlier
     attempts: tuple[Attempt, ...] = ()
     grants: tuple[Grant, ...] = ()  # of the live attempt, and releasing ones of ended attempts
     claim: Claim | None = None
@@ -263,6 +273,17 @@ class Job:
     array_id: JobId | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
+    preemptible: bool | None = None  # None = if its priority is low
+    work: int | None = None  # MiB times seconds that it was expected to take, when it was submitted
+    backlog_s: float | None = None  # how long first come, first served would have let it wait, as seen then
+    claim_rests_until: float | None = None  # too much lay idle for its sake: no cards are kept before
+    claim_rests: int = 0
+    compute: float | None = None  # share of its card's processors, where it was seen alone on it; 1 = all
+
+    @property
+    def may_be_evicted(self) -> bool:
+        """Whether it agreed to be ended and queued again for a more urgent job."""
+        return self.priority is Priority.LOW if self.preemptible is None else self.preemptible
 
     @property
     def attempt(self) -> int:
@@ -287,6 +308,7 @@ class Terms:
     retries: int
     tags: tuple[str, ...]
     on_oom: str = "fail"
+    preemptible: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +402,7 @@ class Settings:
 
     cpus, memory        the machine's, against which jobs that ask are counted.
     headroom            MiB kept free on each card; None = max(256 MiB, 1 %) on real cards, 0 on simulated.
-    claim_after_s       how long a job may be passed by others before cards are kept for it.
+    claim_after_s       how long a job may be passed by others at least before cards are kept for it.
     stale_after_s       a sample older than this places nothing.
     release_timeout_s   how long an ended attempt's memory may stay on the card before it counts as foreign.
     foreign_limit       MiB of foreign use with which a whole-card job still starts.
@@ -390,12 +412,14 @@ class Settings:
     ends_with_server    why jobs end with this host's server, and what helps; None = they go on without it.
     idle_after_s        how long a card must be seen doing nothing before its holders are told.
     idle_above_pct      utilisation above which a card does something.
+    compute_limit       how often over a card's jobs may fill its processors, as far as known; 0 = no limit.
+    policy              who goes first, and how long others may pass a job.
     """
 
     cpus: int
     memory: Mib
     headroom: Mib | None = None
-    claim_after_s: float = 300.0
+    claim_after_s: float = 14400.0
     stale_after_s: float = 10.0
     release_timeout_s: float = 60.0
     foreign_limit: Mib = Mib(512)  # noqa: RUF009
@@ -406,6 +430,8 @@ class Settings:
     ends_with_server: str | None = None
     idle_after_s: float = 1800.0
     idle_above_pct: float = 1.0
+    compute_limit: float = 2.0
+    policy: Policy = DEFAULT
 
 
 class GpuSchedError(Exception):

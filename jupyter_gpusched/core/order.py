@@ -1,27 +1,56 @@
 """An owner's own order among waiting jobs.
 
-The places that the jobs hold together are dealt out anew, so that nobody else's job comes
-earlier or later for it. A place is what ``state.rank`` calls a key: seconds since the epoch.
+Jobs that were put in an order carry numbers (``Job.place_at``), the smaller the earlier. They
+say nothing to jobs without one, and nothing to those of others: the places that the numbered
+ones have by the policy are dealt out among them (``facts``).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from .model import JobId
 
 
-def dealt(places: Sequence[tuple[float, JobId]], moved: JobId, anchor: JobId, *, before: bool) -> dict[JobId, float]:
-    """Who stands at which place once ``moved`` stands right before (or after) ``anchor``.
+def renumbered(
+    own: Sequence[JobId], numbers: Mapping[JobId, float], moved: JobId, anchor: JobId, *, before: bool
+) -> dict[JobId, float]:
+    """The numbers that change once ``moved`` stands right before (or after) ``anchor``, in the new order.
 
-    places  the keys of all the owner's waiting jobs in their order, with who stands there.
-    Of equal keys the later ones are taken for the smallest step later: equal ones would be in
-    the order of the ids again.
+    own      all the owner's waiting jobs as they stand.
+    numbers  of those that have one; they rise along ``own``.
     """
-    order = [job_id for _, job_id in places if job_id != moved]
+    order = [job_id for job_id in own if job_id != moved]
     order.insert(order.index(anchor) + (not before), moved)
-    keys: list[float] = []
-    for key, _ in places:
-        keys.append(key if not keys or key > keys[-1] else math.nextafter(keys[-1], math.inf))
-    return dict(zip(order, keys, strict=True))
+    displaced = {job_id for job_id, other in zip(own, order, strict=True) if job_id != other}
+    if not displaced:
+        return {}
+    members = [job_id for job_id in order if job_id in displaced or job_id in numbers]
+    kept = {job_id: number for job_id, number in numbers.items() if job_id != moved}
+    new = _filled(members, kept)
+    if any(first >= second for first, second in pairwise(new)):  # too narrow for so many halves
+        new = [float(number) for number in range(len(members))]
+    return {job_id: number for job_id, number in zip(members, new, strict=True) if numbers.get(job_id) != number}
+
+
+def _filled(members: Sequence[JobId], kept: Mapping[JobId, float]) -> list[float]:
+    """A number for everybody, with those that are kept; the others are spread evenly between their neighbours."""
+    new: list[float] = []
+    at = 0
+    while at < len(members):
+        if members[at] in kept:
+            new.append(kept[members[at]])
+            at += 1
+            continue
+        end = next((k for k in range(at, len(members)) if members[k] in kept), len(members))
+        count = end - at
+        if end < len(members):
+            high = kept[members[end]]
+            low = new[-1] if new else high - count - 1
+            new += [low + (high - low) * (k + 1) / (count + 1) for k in range(count)]
+        else:
+            low = new[-1] if new else -1.0
+            new += [low + k + 1 for k in range(count)]
+        at = end
+    return new

@@ -1,143 +1,320 @@
 """Who starts now: one pass over the waiting jobs, as a pure function of the state.
 
-Best fit over the whole queue in rank order: a job that does not fit never blocks a smaller
-one behind it. So that a wide or large job cannot be passed for ever, one job at a time has
-a claim: what starts after the claim must leave it its place. Whether something fits is
-``room``'s; nothing here changes a job.
+In the order of the policy whatever fits starts: a job that does not fit never blocks a
+smaller one behind it. So that nobody is passed for ever, the oldest job whose patience is
+over has a claim: others may pass it only if they are expected to end before its place is
+complete or leave that place free. An urgent job may have preemptible ones evicted. Whether
+something fits is ``room``'s, what the order is ``policies``'; nothing here changes a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
-from .messages import Claimed, Placed
-from .model import Job, Request
-from .room import Room, choose_claim, find, grants_for, keep, open_room, still_good, take, without_claim
-from .state import Rank, RequestClass, State
+from .evict import clear_for, keep_cleared, leaving
+from .facts import Facts, Place, rests, waits_since
+from .messages import Claimed, Evicted, Placed
+from .model import Claim, Grant, Job, JobId, Priority, Request
+from .past import footprint
+from .persistent import Line
+from .queue import LineKey, Rank, line_key
+from .room import Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
+from .shadow import kept_softly, shadow
+from .state import State
 
-Decision = Placed | Claimed
+Decision = Placed | Claimed | Evicted
 
 
 def plan(state: State, now: float) -> tuple[Decision, ...]:
-    """The jobs that start now and the claim that is made or given up, in the order to apply them.
+    """What starts now, what is ended for it, and for whom cards are kept, in the order to apply it.
 
     Never over-commits; several GPUs at once or none; the same state gives the same plan.
     """
-    if not state.queue:
-        return ()
+    return Pass(state, now).run() if state.queue else ()
+
+
+def kept_room(state: State, now: float, *, apart_from: JobId | None = None) -> Room:
+    """The room as a job meets it that no card is kept for, or for ``apart_from`` that one's own claim aside."""
     room = open_room(state, now)
-    decisions: list[Decision] = []
-    claimed = _serve_claimant(state, room, now, decisions)
-    if claimed is not None:
-        return (*decisions, *_pass(state, claimed, now, claimant=state.claimant, may_claim=False))
-    room = without_claim(room)
-    for decision in decisions:
-        if isinstance(decision, Placed):
-            room = take(room, state.jobs[decision.job_id].request, decision.grants)
-    return (*decisions, *_pass(state, room, now, claimant=_placed_id(decisions), may_claim=True))
+    claimants = sorted((state.jobs[job_id] for job_id in state.claimants), key=_claim_order)
+    for job in claimants:
+        if job.id != apart_from:
+            room = _kept_for(state, room, job, now)
+    return room
 
 
-def rests(job: Job, now: float) -> bool:
-    """Whether a failed attempt was so recent that the job is not tried again yet."""
-    return job.not_before is not None and job.not_before > now
+def _claim_order(job: Job) -> tuple[bool, float, str]:
+    return job.claim is not None and not job.claim.evicting, job.submitted_at, job.id
 
 
-def overdue_at(job: Job, claim_after_s: float) -> float:
-    """From when on cards may be kept for a waiting job."""
-    return max(job.since, job.not_before or 0.0) + claim_after_s
-
-
-def _serve_claimant(state: State, room: Room, now: float, decisions: list[Decision]) -> Room | None:
-    """Start the job that cards are kept for, or see to its claim.
-
-    Returns the room in which the claim stands, or None when nothing is kept any more.
-    """
-    if state.claimant is None:
-        return None
-    job = state.jobs[state.claimant]
-    fit = find(room, job.request, claimant=True)
-    if fit is not None:
-        decisions.append(Placed(job.id, grants_for(job, fit, now)))
-        return None
-    if job.claim is not None and still_good(room, job.request, job.claim):
+def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
+    claim = job.claim
+    if claim is None:
         return room
-    renewed = choose_claim(without_claim(room), job.request, now)
-    decisions.append(Claimed(job.id, renewed))
-    return None if renewed is None else keep(without_claim(room), job.request, renewed)
+    if claim.evicting:
+        return keep_cleared(state, room, job.request, claim, ())
+    if claim.firm:
+        return keep(room, job.request, claim, started_since(state, claim))
+    found = shadow(state, room, job.request, now, preferred=claim.gpus)
+    return room if found is None else kept_softly(room, job.request, found, claim.due)
 
 
-def _placed_id(decisions: Sequence[Decision]) -> str | None:
-    return next((decision.job_id for decision in decisions if isinstance(decision, Placed)), None)
+_Head = tuple[Place, int, JobId]
+"""The place of a line's first job that is left, the number of the line in the pass, and the job."""
+
+_OLDEST = 128
+"""So many jobs are asked in a pass whether their patience is over."""
 
 
-_Place = tuple[Rank, RequestClass, int]
-"""A job's rank, its class, and where it stands in the line of its class."""
+class Pass:
+    """One pass. Its fields change while it runs; the state does not."""
 
+    def __init__(self, state: State, now: float) -> None:
+        self.state, self.now = state, now
+        self.facts = Facts(state, now)
+        self.policy = state.settings.policy
+        self.room = open_room(state, now)
+        self.measured = any(offer.compute is not None for offer in self.room.offers.values())
+        self.decisions: list[Decision] = []
+        self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
+        self.evicted: set[JobId] = set()
+        self.lines: list[tuple[Request, LineKey, Iterator[Rank]]] = []
+        self.heads: list[_Head] = []
+        self.urgent: list[_Head] = []
+        self.dropped: set[JobId] = set()  # whose claim was given up in this pass
+        self.failed: set[tuple[Request, bool, float | None]] = set()  # room only shrinks: these fit no more
+        self.softly: Job | None = None  # whose soft claim is to be accounted for at the end
+        self.claimed: tuple[str, ...] = ()
+        self.due: float | None = None
 
-def _pass(state: State, room: Room, now: float, *, claimant: str | None, may_claim: bool) -> list[Decision]:
-    """Go through the lines of all classes in rank order.
+    def run(self) -> tuple[Decision, ...]:
+        self._serve_evictors()
+        claimant = self._claimant()
+        while claimant is not None and self._is_firm(claimant):
+            claimant = self._serve(claimant)
+        self._gather()
+        self._go_through(self.urgent)
+        while claimant is not None:
+            claimant = self._serve(claimant)
+        self._go_through(self.heads)
+        self._settle()
+        return tuple(self.decisions)
 
-    Room only shrinks during a pass, so a request that failed once is not looked at again,
-    but for the job of its line that may make a claim.
-    """
-    decisions: list[Decision] = []
-    failed: set[Request] = set()
-    heads: list[_Place] = [(line[0], request_class, 0) for request_class, line in state.queue.items()]
-    heapify(heads)
-    while heads:
-        place = heappop(heads)
-        (_, job_id), request_class, _ = place
-        job = state.jobs[job_id]
-        if request_class.request in failed:
-            if may_claim and _overdue(state, job, now):
-                claim = choose_claim(room, job.request, now)
-                if claim is not None:
-                    decisions.append(Claimed(job.id, claim))
-                    room, may_claim = keep(room, job.request, claim), False
-            elif may_claim:
-                _push(heads, _next_overdue(state, place, now))
-            continue
-        if job_id != claimant and not rests(job, now):
-            fit = find(room, job.request)
-            if fit is None:
-                failed.add(job.request)
-                _push(heads, _next_overdue(state, place, now) if may_claim else None)
+    # --- lines ------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """The heads of all lines that might start or may evict."""
+        most = sorted((offer.free for offer in self.room.offers.values()), reverse=True)
+        strict, evicts = self.policy.strict, self.policy.evicts
+        for (request, urgent), keyed in self.state.queue.lines.items():
+            if strict or (urgent and evicts) or (_may_fit(request, most) and self._fits_at_best(request)):
+                for key, line in keyed.items():
+                    self._join(request, key, line)
+        heapify(self.heads)
+        heapify(self.urgent)
+
+    def _fits_at_best(self, request: Request) -> bool:
+        """Whether it would fit a job that ends at once and hardly computes; what is kept later is less still."""
+        return find(self.room, request, ends_at=-math.inf, compute=0.01) is not None
+
+    def _join(self, request: Request, key: LineKey, line: Line[Rank]) -> None:
+        number = len(self.lines)
+        self.lines.append((request, key, iter(line)))
+        head = self._next(number)
+        if head is not None:
+            self._heads_of(head).append(head)
+
+    def _heads_of(self, head: _Head) -> list[_Head]:
+        return self.heads if head[0].late else self.urgent
+
+    def _next(self, number: int) -> _Head | None:
+        """The first job left of a line that may be tried at all."""
+        _, key, ranks = self.lines[number]
+        for rank in ranks:
+            job = self.state.jobs[rank.job_id]
+            if self._is_free(job) and not rests(job, self.now):
+                return self.facts.place(job, key), number, job.id
+        return None
+
+    def _is_free(self, job: Job) -> bool:
+        """Whether nothing has been decided about a job, in this pass or as a claim before it."""
+        return (job.claim is None or job.id in self.dropped) and job.id not in self.placed
+
+    def _go_through(self, heads: list[_Head]) -> None:
+        """Start what fits, in order; room only shrinks, so that a line whose first job fails has failed."""
+        while heads:
+            _, number, job_id = heappop(heads)
+            _, key, _ = self.lines[number]
+            job = self.state.jobs[job_id]
+            urgent = key.priority is Priority.HIGH
+            if job.id not in self.placed and not (self._start(job, key) or (urgent and self._evict_for(job))):
+                if self.policy.strict:
+                    return
                 continue
-            grants = grants_for(job, fit, now)
-            decisions.append(Placed(job_id, grants))
-            room = take(room, job.request, grants)
-        _push(heads, _behind(state, place))
-    return decisions
+            following = self._next(number)
+            if following is not None:
+                heappush(self._heads_of(following), following)
 
+    def _start(self, job: Job, key: LineKey | None = None) -> bool:
+        key = line_key(job, self.facts.history) if key is None else key
+        compute = self.facts.history.compute(job.owner, key.name) if self.measured else None
+        ends_at = self.now + self.facts.history.expected_s(key.kin(job.request))
+        alike = (job.request, ends_at <= self.room.brief_until, compute)
+        fit = None if alike in self.failed else find(self.room, job.request, ends_at=ends_at, compute=compute)
+        if fit is None:
+            self.failed.add(alike)
+            return False
+        grants = grants_for(job, fit, self.now)
+        self.decisions.append(Placed(job.id, grants))
+        self.room = take(self.room, job.request, grants, compute=compute)
+        self.placed[job.id] = (job, grants)
+        return True
 
-def _overdue(state: State, job: Job, now: float) -> bool:
-    return not rests(job, now) and now >= overdue_at(job, state.settings.claim_after_s)
+    # --- claims -----------------------------------------------------------------------
 
+    def _claimant(self) -> Job | None:
+        """Who has a claim on being waited for: who had it, else the oldest job whose patience is over."""
+        job = self.state.claimant
+        if job is None or job.claim is None or self.policy.strict:
+            return None if self.policy.strict else self._oldest_overdue()
+        if job.claim.firm or self._spent(job.claim) <= self._budget(job):
+            return job
+        self._drop(job, rests_until=self.now + self.policy.rest_s)
+        return None
 
-def _next_overdue(state: State, place: _Place, now: float) -> _Place | None:
-    """The first job, from here on in the same line, that has waited long enough for a claim.
+    def _drop(self, job: Job, *, rests_until: float | None = None) -> None:
+        self.decisions.append(Claimed(job.id, None, rests_until=rests_until))
+        self.dropped.add(job.id)
 
-    A line is in the order of submission but for jobs whose owner changed it, so the search ends at
-    the first other one that is too young.
-    """
-    _, request_class, start = place
-    line = state.queue[request_class]
-    for at in range(start, len(line)):
-        job = state.jobs[line[at].job_id]
-        if job.place_at is None and job.submitted_at + state.settings.claim_after_s > now:
+    def _oldest_overdue(self) -> Job | None:
+        """The oldest ``_OLDEST`` are asked; younger ones have met much the same and are asked in their turn."""
+        after_s, facts, now = self.state.settings.claim_after_s, self.facts, self.now
+        youngest = now - self.policy.least_patience_s(after_s)
+        for rank in islice(self.state.queue.ages, _OLDEST + len(self.placed)):
+            if rank.key > youngest:
+                return None
+            job = self.state.jobs[rank.job_id]
+            if rests(job, now) or (job.claim_rests_until or now) > now or not self._is_free(job):
+                continue
+            if now - waits_since(job) >= facts.patience_s(job):
+                return job
+        return None
+
+    def _is_firm(self, job: Job) -> bool:
+        if job.claim is not None and job.claim.firm:
+            return True
+        return self.now - waits_since(job) >= self.policy.firm_after * self.facts.patience_s(job)
+
+    def _serve(self, job: Job) -> Job | None:
+        """Start the job whose patience is over, or keep its place; returns who is next after one that started."""
+        if job.id in self.placed:
+            return self._oldest_overdue()
+        if self._start(job):
+            return self._oldest_overdue()
+        if self.policy.evicts and self._evict_for(job):
             return None
-        if _overdue(state, job, now):
-            return line[at], request_class, at
-    return None
+        if self._is_firm(job):
+            self._keep_firmly(job)
+        else:
+            self._keep_softly(job)
+        return None
+
+    def _keep_firmly(self, job: Job) -> None:
+        claim = job.claim
+        if claim is not None and claim.firm and still_good(self.room, job.request, claim):
+            self.room = keep(self.room, job.request, claim, started_since(self.state, claim))
+            return
+        renewed = choose_claim(self.room, job.request, self.now)
+        if renewed is not None or claim is not None:
+            self.decisions.append(Claimed(job.id, renewed))
+        if renewed is not None:
+            self.room = keep(self.room, job.request, renewed)
+
+    def _keep_softly(self, job: Job) -> None:
+        preferred = () if job.claim is None else job.claim.gpus
+        found = shadow(self.state, self.room, job.request, self.now, preferred=preferred, placed=self.placed.values())
+        if found is None:
+            if job.claim is not None:
+                self._drop(job)
+            return
+        due = self._due(job) if job.claim is None else job.claim.due
+        self.room = kept_softly(self.room, job.request, found, due)
+        self.softly, self.claimed, self.due = job, found.cards, due
+
+    def _due(self, job: Job) -> float | None:
+        """Until when a new claim lets others pass at all; None = for ever."""
+        if math.isinf(self.policy.slip):
+            return None
+        return self.now + self.policy.slip * max(self.facts.patience_s(job), self.facts.expected_s(job))
+
+    def _settle(self) -> None:
+        """Account for what lies free while the place of a job is kept softly."""
+        job = self.softly
+        if job is None:
+            return
+        idle = sum(max(0, offer.free) for offer in self.room.offers.values())
+        before = job.claim
+        if before is not None and (before.gpus, before.idle) == (self.claimed, idle):
+            return
+        spent = 0.0 if before is None else self._spent(before)
+        since = self.now if before is None else before.since
+        claim = Claim(self.claimed, since, firm=False, idle=idle, spent=spent, counted_at=self.now, due=self.due)
+        self.decisions.append(Claimed(job.id, claim))
+
+    def _spent(self, claim: Claim) -> float:
+        return claim.spent + claim.idle * max(0.0, self.now - claim.counted_at)
+
+    def _budget(self, job: Job) -> float:
+        """MiB times seconds that may lie free for a job before its claim rests; more each time, so that it ends."""
+        return float(self.policy.budget * 2 ** min(job.claim_rests, 32) * self._worth(job))
+
+    def _worth(self, job: Job) -> float:
+        return max(self.facts.expected_s(job), 300.0) * footprint(job.request, self.state.gpus.values())
+
+    # --- evictions --------------------------------------------------------------------
+
+    def _serve_evictors(self) -> None:
+        """Jobs for which others were evicted: they start, or what they wait for is still leaving, or it was in vain."""
+        evictors = [self.state.jobs[job_id] for job_id in self.state.claimants]
+        for job in sorted(evictors, key=_claim_order):
+            claim = job.claim
+            if claim is None or not claim.evicting or self._start(job):
+                continue
+            if self._is_being_cleared(claim) and still_good(self.room, job.request, claim):
+                self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
+            else:
+                self._drop(job)
+
+    def _is_being_cleared(self, claim: Claim) -> bool:
+        cards = (self.room.cards[uuid] for uuid in claim.gpus if uuid in self.room.cards)
+        return any(
+            leaving(grant, self.state.jobs[grant.job_id], self.evicted) for card in cards for grant in card.grants
+        )
+
+    def _evict_for(self, job: Job) -> bool:
+        """Have preemptible jobs ended so that this one can start in a moment, if that is worth it."""
+        if not self.policy.evicts:
+            return False
+        found = clear_for(self.state, self.room, job, self.now, worth=self._worth(job), ended=self.evicted)
+        if found is None:
+            return False
+        for victim in found.victims:
+            self.decisions.append(Evicted(victim, self.state.jobs[victim].attempt, job.owner))
+        self.evicted.update(found.victims)
+        claim = Claim(found.cards, self.now, evicting=True)
+        self.decisions.append(Claimed(job.id, claim))
+        self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
+        self.placed[job.id] = (job, ())
+        return True
 
 
-def _behind(state: State, place: _Place) -> _Place | None:
-    _, request_class, at = place
-    line = state.queue[request_class]
-    return (line[at + 1], request_class, at + 1) if at + 1 < len(line) else None
-
-
-def _push(heads: list[_Place], place: _Place | None) -> None:
-    if place is not None:
-        heappush(heads, place)
+def _may_fit(request: Request, most: Sequence[int]) -> bool:
+    """Whether enough cards have that much free; what else a request needs is looked at later."""
+    if request.gpus == 0:
+        return True
+    if len(most) < request.gpus:
+        return False
+    return most[request.gpus - 1] >= (request.vram or 1)

@@ -7,9 +7,11 @@ something away leads to a new room. Who is asked first is ``policy``'s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .compute import demand_on
 from .ledger import Card, asked, read_books, serves
 from .model import Claim, Floor, GpuUuid, Grant, GrantState, Job, Request, Settings
 from .quantities import Mib
@@ -20,24 +22,40 @@ from .state import State
 class Offer:
     """What one usable card has for the next job.
 
-    free    MiB that may be promised now (A).
-    kept    where the card is claimed: the most that anybody but the claimant may be promised.
-    fresh   MiB promised in this pass.
-    empty   no grant of ours is on it.
-    closed  an exclusive job is on it: nobody joins.
+    free       MiB that may be promised now (A).
+    kept       where the card is claimed: the most that anybody but the claimant may be promised.
+    kept_long  the same for those only who would run beyond the moment the claim waits for.
+    fresh      MiB promised in this pass.
+    empty      no grant of ours is on it.
+    closed     an exclusive job is on it: nobody joins.
+    compute    share of its processors that its jobs can keep busy together; None = unknown.
     """
 
     card: Card
     free: Mib
     kept: Mib | None = None
+    kept_long: Mib | None = None
     fresh: int = 0
     empty: bool = True
     closed: bool = False
+    compute: float | None = None
+
+    def limit(self, *, brief: bool) -> Mib:
+        """MiB that the next job may be promised, as far as memory goes."""
+        limit = self.free if self.kept is None else min(self.free, self.kept)
+        return limit if brief or self.kept_long is None else min(limit, self.kept_long)
+
+    def claimed(self, *, brief: bool) -> bool:
+        return self.kept is not None or (self.kept_long is not None and not brief)
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The machine during one pass. ``kept_cpus``/``kept_memory`` bound all but the claimant."""
+    """The machine during one pass.
+
+    kept_cpus, kept_memory  what is kept for a claimant leaves so much to others.
+    brief_until             who is expected to end by then may take what is kept only from longer jobs.
+    """
 
     settings: Settings
     cards: Mapping[GpuUuid, Card]
@@ -46,6 +64,7 @@ class Room:
     memory: int
     kept_cpus: int | None = None
     kept_memory: int | None = None
+    brief_until: float = -math.inf
 
 
 Fit = tuple[tuple[Offer, Mib], ...]
@@ -53,18 +72,20 @@ Fit = tuple[tuple[Offer, Mib], ...]
 
 
 def open_room(state: State, now: float) -> Room:
-    """The room as the state has it, with what is kept for the claimant marked as such."""
+    """The room as the state has it; nothing is kept for anybody yet."""
     books = read_books(state, now)
     offers = {
-        uuid: Offer(card, card.available, empty=not card.grants, closed=card.exclusive)
+        uuid: Offer(
+            card,
+            card.available,
+            empty=not card.grants,
+            closed=card.exclusive,
+            compute=demand_on(card.gpu, card.grants, state.busy, state.past.history),
+        )
         for uuid, card in books.cards.items()
         if card.obstacle is None and card.available is not None
     }
-    room = Room(state.settings, books.cards, offers, books.cpus, books.memory)
-    claimant = state.jobs[state.claimant] if state.claimant is not None else None
-    if claimant is None or claimant.claim is None:
-        return room
-    return keep(room, claimant.request, claimant.claim, _started_since(state, claimant.claim))
+    return Room(state.settings, books.cards, offers, books.cpus, books.memory)
 
 
 def keep(room: Room, request: Request, claim: Claim, started: Iterable[Job] = ()) -> Room:
@@ -82,23 +103,26 @@ def keep(room: Room, request: Request, claim: Claim, started: Iterable[Job] = ()
     return replace(
         room,
         offers=offers,
-        kept_cpus=None if request.cpus is None else settings.cpus - request.cpus - cpus,
-        kept_memory=None if request.memory is None else settings.memory - request.memory - memory,
+        kept_cpus=_less_of(room.kept_cpus, settings.cpus - cpus, request.cpus),
+        kept_memory=_less_of(room.kept_memory, settings.memory - memory, request.memory),
     )
 
 
-def find(room: Room, request: Request, *, claimant: bool = False) -> Fit | None:
+def find(room: Room, request: Request, *, ends_at: float = math.inf, compute: float | None = None) -> Fit | None:
     """Cards on which the request fits now, all of them or none: the preferred, then the tightest.
 
+    ends_at  when the job is expected to end, should it start now.
+    compute  the share of a card's processors that it is expected to use; None = unknown.
     Ties fall to the index, then to the UUID: same input, same answer.
     """
-    if not _host_has(room, request, claimant):
+    brief = ends_at <= room.brief_until
+    if not _host_has(room, request):
         return None
     if request.gpus == 0:
         return ()
     fits = []
     for uuid, offer in room.offers.items():
-        promise = promise_on(offer, request, room.settings, claimant=claimant)
+        promise = promise_on(offer, request, room.settings, brief=brief, compute=compute)
         if promise is not None:
             fits.append(((not prefers(request, offer.card), offer.free, offer.card.gpu.index, uuid), offer, promise))
     if len(fits) < request.gpus:
@@ -107,26 +131,44 @@ def find(room: Room, request: Request, *, claimant: bool = False) -> Fit | None:
     return tuple((offer, promise) for _, offer, promise in fits[: request.gpus])
 
 
-def promise_on(offer: Offer, request: Request, settings: Settings, *, claimant: bool = False) -> Mib | None:
+def promise_on(
+    offer: Offer, request: Request, settings: Settings, *, brief: bool = False, compute: float | None = None
+) -> Mib | None:
     """The MiB that this card would promise to the request now; None = it does not fit."""
-    if offer.closed or not serves(offer.card.gpu, request):
+    if request.vram is not None and request.vram > offer.free:
         return None
-    claimed = offer.kept is not None and not claimant
-    if (request.whole_cards or request.exclusive) and (claimed or not offer.empty):
+    if offer.closed or not serves(offer.card.gpu, request) or too_busy(offer, request, settings, compute):
+        return None
+    if (request.whole_cards or request.exclusive) and (not offer.empty or offer.claimed(brief=brief)):
         return None
     if (floor := floor_on(request, offer.card)) is not None and offer.free < floor.least:
         return None
     if request.vram is None:
         return offer.free if offer.free > 0 and _little_foreign(offer.card, settings) else None
-    limit = offer.free if offer.kept is None or claimant else min(offer.free, offer.kept)
-    return request.vram if request.vram <= limit else None
+    return request.vram if request.vram <= offer.limit(brief=brief) else None
 
 
-def take(room: Room, request: Request, grants: Iterable[Grant]) -> Room:
+def too_busy(offer: Offer, request: Request, settings: Settings, compute: float | None) -> bool:
+    """Whether the card's jobs would be more than its processors can carry together."""
+    if offer.compute is None or offer.empty or not settings.compute_limit:
+        return False
+    return offer.compute + expected_compute(offer, request, compute) > settings.compute_limit
+
+
+def expected_compute(offer: Offer, request: Request, compute: float | None) -> float:
+    """The share of the card's processors that a job is taken to use; one of which nothing is known, by its memory."""
+    if compute is not None:
+        return compute
+    return max(0.3, (request.vram or offer.free) / max(1, offer.card.gpu.total))
+
+
+def take(room: Room, request: Request, grants: Iterable[Grant], *, compute: float | None = None) -> Room:
     """The room after these grants were given."""
     offers = dict(room.offers)
     for grant in grants:
-        offers[grant.gpu] = _less(offers[grant.gpu], grant)
+        offer = offers[grant.gpu]
+        more = None if offer.compute is None else offer.compute + expected_compute(offer, request, compute)
+        offers[grant.gpu] = replace(_less(offer, grant), compute=more)
     cpus, memory = request.cpus or 0, request.memory or 0
     return replace(
         room,
@@ -139,8 +181,8 @@ def take(room: Room, request: Request, grants: Iterable[Grant]) -> Room:
 
 
 def without_claim(room: Room) -> Room:
-    offers = {uuid: replace(offer, kept=None) for uuid, offer in room.offers.items()}
-    return replace(room, offers=offers, kept_cpus=None, kept_memory=None)
+    offers = {uuid: replace(offer, kept=None, kept_long=None) for uuid, offer in room.offers.items()}
+    return replace(room, offers=offers, kept_cpus=None, kept_memory=None, brief_until=-math.inf)
 
 
 def grants_for(job: Job, fit: Fit, now: float) -> tuple[Grant, ...]:
@@ -225,12 +267,19 @@ def _kept(offer: Offer, request: Request, claim: Claim) -> Mib:
     if request.vram is None or request.exclusive or card.foreign is None:
         return Mib(0)
     since = sum(grant.promised for grant in card.grants if grant.since >= claim.since)
-    return Mib(card.usable - card.foreign - request.vram - since - offer.fresh)
+    left = card.usable - card.foreign - since - offer.fresh
+    return Mib((left if offer.kept is None else min(left, offer.kept)) - request.vram)
 
 
-def _started_since(state: State, claim: Claim) -> list[Job]:
-    jobs: Iterable[Job] = (state.jobs[job_id] for job_id in state.busy)
-    return [job for job in jobs if job.phase.active and placed_at(job) >= claim.since]
+def _less_of(kept: int | None, left: int, wanted: int | None) -> int | None:
+    """What others may have of CPUs or host memory once so much more is kept."""
+    if wanted is None:
+        return kept
+    return (left if kept is None else min(left, kept)) - wanted
+
+
+def started_since(state: State, claim: Claim) -> list[Job]:
+    return [job for job in state.busy.values() if job.phase.active and placed_at(job) >= claim.since]
 
 
 def placed_at(job: Job) -> float:
@@ -249,6 +298,7 @@ def _less(offer: Offer, grant: Grant) -> Offer:
         offer,
         free=Mib(offer.free - grant.promised),
         kept=None if offer.kept is None else Mib(offer.kept - grant.promised),
+        kept_long=None if offer.kept_long is None else Mib(offer.kept_long - grant.promised),
         fresh=offer.fresh + grant.promised,
         empty=False,
         closed=grant.exclusive,
@@ -259,15 +309,13 @@ def _little_foreign(card: Card, settings: Settings) -> bool:
     return card.foreign is not None and card.foreign <= settings.foreign_limit
 
 
-def _host_has(room: Room, request: Request, claimant: bool) -> bool:
-    cpus, memory = host_left(room, claimant=claimant)
+def _host_has(room: Room, request: Request) -> bool:
+    cpus, memory = host_left(room)
     return (request.cpus is None or request.cpus <= cpus) and (request.memory is None or request.memory <= memory)
 
 
-def host_left(room: Room, *, claimant: bool = False) -> tuple[int, int]:
+def host_left(room: Room) -> tuple[int, int]:
     """CPUs and MiB of host memory that the next job may be given."""
-    if claimant:
-        return room.cpus, room.memory
     cpus = room.cpus if room.kept_cpus is None else min(room.cpus, room.kept_cpus)
     memory = room.memory if room.kept_memory is None else min(room.memory, room.kept_memory)
     return cpus, memory

@@ -12,7 +12,7 @@ from dataclasses import replace
 from .enforce import overruns
 from .messages import Event
 from .model import GrantState
-from .policy import overdue_at, plan
+from .policy import plan
 from .state import State, Step, apply, release_overdue
 
 
@@ -43,11 +43,7 @@ def next_wakeup(state: State, now: float) -> float | None:
 def _timers(state: State) -> Iterator[float]:
     for job_id in state.backing_off:
         yield state.jobs[job_id].not_before or 0.0
-    for job_id in state.busy:
-        for grant in state.jobs[job_id].grants:
+    for job_id in state.releasing:
+        for grant in state.busy[job_id].grants:
             if grant.state is GrantState.RELEASING:
                 yield grant.since + state.settings.release_timeout_s
-    if state.claimant is None:
-        # Who is first in a line has waited longest, retries aside; those are seen at the next sample.
-        for line in state.queue.values():
-            yield overdue_at(state.jobs[line[0].job_id], state.settings.claim_after_s)

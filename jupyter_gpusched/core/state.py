@@ -2,19 +2,18 @@
 
 ``apply`` is the core's one door: it moves jobs by ``machine.advance``, takes in samples of
 the cards and lets go of memory that they show freed. Beside the live jobs it keeps what a
-scheduling pass would otherwise have to search for: the queue in rank order, class by
-class, and who is busy. It decides nothing about who starts; that is ``policy``.
+scheduling pass would otherwise have to search for (the queue by lines, who is busy) and what
+the past teaches. It decides nothing about who starts; that is ``policy``.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import NamedTuple
 
+from .compute import watched as with_compute
+from .facts import order_of
 from .idle import Key, Quiet, observe, remembered
 from .machine import JobEvent, advance
 from .messages import (
@@ -25,6 +24,7 @@ from .messages import (
     Drained,
     Entry,
     Event,
+    Evicted,
     Exited,
     GpuLost,
     Instruction,
@@ -43,20 +43,31 @@ from .messages import (
     Vanished,
     Voided,
 )
-from .model import Gpu, GpuSchedError, GpuUuid, IllegalTransition, Job, JobId, Phase, Priority, Request, Settings
+from .model import (
+    Gpu,
+    GpuSchedError,
+    GpuUuid,
+    GrantState,
+    IllegalTransition,
+    Job,
+    JobId,
+    Phase,
+    Settings,
+)
 from .oom import remedy
 from .operations import Operations
-from .order import dealt
+from .order import renumbered
 from .overuse import newly_told, reserved, watch
+from .past import Past, appraised
+from .persistent import Map
 from .quarantine import after_attempt, judge, ordered, shown
+from .queue import Queue
 from .release import measure, released
-
-BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
-"""What a priority is worth: a high job is ranked as if it had been submitted an hour earlier."""
 
 _KINDS: Mapping[type[Event], str] = {
     Placed: "placed",
     Claimed: "claimed",
+    Evicted: "evicted",
     Started: "started",
     MainEnded: "main_ended",
     Exited: "exited",
@@ -68,20 +79,6 @@ _KINDS: Mapping[type[Event], str] = {
     CancelRequested: "cancel_requested",
     Amended: "amended",
 }
-
-
-class Rank(NamedTuple):
-    """A job's place in the queue; smaller is earlier. Time does not change it, only its owner does."""
-
-    key: float
-    job_id: JobId
-
-
-class RequestClass(NamedTuple):
-    """Jobs that ask for the same at the same priority: if the first does not fit, none does."""
-
-    request: Request
-    priority: Priority
 
 
 class NotLive(IllegalTransition):
@@ -96,22 +93,28 @@ class NotLive(IllegalTransition):
 class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
 
-    queue        queued jobs by class, each class in rank order.
-    busy         jobs that are in an attempt or still hold grants.
+    queue        queued jobs, by lines.
+    busy         jobs that are in an attempt or still hold grants, in the order of their ids.
+    releasing    those with a grant that is being released.
     backing_off  queued jobs with a ``not_before``.
-    claimant     the queued job for which cards are kept.
+    by_hand      queued jobs that their owner put in an order.
+    claimants    queued jobs for which cards are kept.
+    past         what ended attempts teach, and who has used how much.
     seen         the cards as last sampled; ``gpus`` are the same with their quarantine.
     operations   what was decided about the machine itself.
     watch        for how long cards have shown nothing happening; not kept over a restart but for alerts.
     """
 
     settings: Settings
-    jobs: Mapping[JobId, Job] = field(default_factory=dict)
+    jobs: Map[Job] = field(default_factory=Map)
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
-    queue: Mapping[RequestClass, tuple[Rank, ...]] = field(default_factory=dict)
-    busy: frozenset[JobId] = frozenset()
+    queue: Queue = field(default_factory=Queue)
+    busy: Mapping[JobId, Job] = field(default_factory=dict)
+    releasing: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
-    claimant: JobId | None = None
+    by_hand: frozenset[JobId] = frozenset()
+    claimants: frozenset[JobId] = frozenset()
+    past: Past = field(default_factory=Past)
     seen: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     operations: Operations = field(default_factory=Operations)
     watch: Mapping[Key, Quiet] = field(default_factory=dict)
@@ -123,11 +126,19 @@ class State:
         jobs: Iterable[Job] = (),
         gpus: Iterable[Gpu] = (),
         operations: Operations | None = None,
+        past: Past | None = None,
     ) -> State:
         """The state of these jobs (those that are not live are left out) and cards, as the journal has them."""
         kept = operations or Operations()
-        empty = cls(settings, operations=kept, watch=remembered(kept.alerts.values(), settings))
+        alerts = remembered(kept.alerts.values(), settings)
+        empty = cls(settings, past=past or Past(), operations=kept, watch=alerts)
         return _with_jobs(_with_cards(empty, gpus), tuple(jobs))
+
+    @property
+    def claimant(self) -> Job | None:
+        """The job that has waited so long that cards are kept for it; one at a time."""
+        waiting = (self.jobs[job_id] for job_id in self.claimants)
+        return next((job for job in waiting if job.claim is not None and not job.claim.evicting), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +173,6 @@ def release_overdue(state: State, now: float) -> Step:
     return _written(state, _releases(state, now), now)
 
 
-def rank(job: Job) -> Rank:
-    return Rank((job.submitted_at if job.place_at is None else job.place_at) - BONUS_S[job.priority], job.id)
-
-
-def class_of(job: Job) -> RequestClass:
-    return RequestClass(job.request, job.priority)
-
-
-def queued(state: State) -> list[Rank]:
-    """The whole queue in rank order."""
-    return sorted(chain.from_iterable(state.queue.values()))
-
-
 # --- the four kinds of events ---------------------------------------------------------
 
 
@@ -184,8 +182,9 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
         if job.id in state.jobs or job.id in seen or job.phase is not Phase.QUEUED:
             raise IllegalTransition(state.jobs.get(job.id, job), event)
         seen.add(job.id)
-    changes = tuple(Change(job, "submitted", now, {}) for job in event.jobs)
-    return Step(_with_jobs(state, event.jobs), changes)
+    jobs = appraised(event.jobs, now, busy=_busy_jobs(state), queue=state.queue, gpus=state.gpus, past=state.past)
+    changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
+    return Step(_with_jobs(state, jobs), changes)
 
 
 def _moved(state: State, event: JobEvent, now: float) -> Step:
@@ -194,11 +193,12 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
         if isinstance(event, CancelRequested):  # it has ended in the meantime: nothing to do, and no error
             return Step(state)
         raise NotLive(event.job_id, event)
-    if isinstance(event, Claimed) and event.claim is not None and state.claimant not in {None, job.id}:
-        raise IllegalTransition(job, event)
+    if isinstance(event, Claimed) and event.claim is not None and not event.claim.evicting:
+        claimant = state.claimant
+        if claimant is not None and claimant.id != job.id:
+            raise IllegalTransition(job, event)
     if isinstance(event, Exited) and event.exit.reason == "cuda_oom" and job.phase.active:
-        busy = {one: state.jobs[one] for one in state.busy}
-        event = replace(event, remedy=remedy(job, event.exit, busy, state.gpus, state.settings))
+        event = replace(event, remedy=remedy(job, event.exit, state.busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
@@ -223,12 +223,11 @@ def _reordered(state: State, event: Reordered, now: float) -> Step:
     for job in (moved, anchor):
         if job.phase is not Phase.QUEUED or job.owner != moved.owner or moved.id == anchor.id:
             raise IllegalTransition(job, event)
-    own = [(place.key, place.job_id) for place in queued(state) if state.jobs[place.job_id].owner == moved.owner]
-    changed = [
-        replace(job, place_at=key + BONUS_S[job.priority])
-        for job_id, key in dealt(own, moved.id, anchor.id, before=event.before).items()
-        if rank(job := state.jobs[job_id]).key != key
-    ]
+    own = order_of(state, now, owner=moved.owner)
+    places = ((job_id, state.jobs[job_id].place_at) for job_id in own)
+    numbers = {job_id: at for job_id, at in places if at is not None}
+    new = renumbered(own, numbers, moved.id, anchor.id, before=event.before)
+    changed = [replace(state.jobs[job_id], place_at=at) for job_id, at in new.items()]
     changes = tuple(Change(job, "reordered", now, {"by": event.by, "moved": moved.id}) for job in changed)
     return Step(_with_jobs(state, changed), changes)
 
@@ -237,12 +236,13 @@ def _sampled(state: State, event: Sampled, now: float) -> Step:
     """Cards as measured now; jobs learn their use, and ended attempts' freed memory is let go."""
     operations, judged = judge(state.operations, event.gpus, now)
     seen = _with_cards(replace(state, operations=operations), event.gpus)
+    seen = _with_jobs(seen, with_compute(_busy_jobs(seen), seen.gpus))
     measured, notable = _measurements(seen)
     step = _written(_with_jobs(seen, measured), notable, now)
     freed = _written(step.state, _releases(step.state, now), now)
-    watched = replace(freed.state, watch=_watched(freed.state))
-    result = Step(watched, (*judged, *step.changes, *freed.changes))
-    for loss in _losses(watched):
+    observed = replace(freed.state, watch=_watched(freed.state))
+    result = Step(observed, (*judged, *step.changes, *freed.changes))
+    for loss in _losses(observed):
         moved = _moved(result.state, loss, now)
         result = Step(moved.state, (*result.changes, *moved.changes), (*result.instructions, *moved.instructions))
     return result
@@ -304,7 +304,8 @@ def _bucket(peak: int | None) -> int:
 
 def _releases(state: State, now: float) -> list[_Found]:
     found: list[_Found] = []
-    for job in _busy_jobs(state):
+    for job_id in sorted(state.releasing):
+        job = state.busy[job_id]
         gone = [grant for grant in job.grants if released(job, grant, state.gpus.get(grant.gpu), state.settings, now)]
         if gone:
             kept = tuple(grant for grant in job.grants if grant not in gone)
@@ -318,7 +319,7 @@ def _written(state: State, changes: Sequence[_Found], now: float) -> Step:
 
 
 def _busy_jobs(state: State) -> list[Job]:
-    return [state.jobs[job_id] for job_id in sorted(state.busy)]
+    return list(state.busy.values())
 
 
 def _with_cards(state: State, gpus: Iterable[Gpu]) -> State:
@@ -340,8 +341,9 @@ def _detail(event: JobEvent) -> dict[str, object]:
     match event:
         case Placed(_, grants):
             return {"gpus": [grant.gpu for grant in grants]}
-        case Claimed(_, claim):
-            return {"gpus": None if claim is None else list(claim.gpus)}
+        case Claimed(_, claim, rests_until):
+            told_of: dict[str, object] = {"gpus": None if claim is None else list(claim.gpus)}
+            return told_of if rests_until is None else {**told_of, "rests_until": rests_until}
         case Exited(_, attempt, record, _):
             told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
             if record.survivors:
@@ -355,6 +357,8 @@ def _detail(event: JobEvent) -> dict[str, object]:
             return {"by": by}
         case GpuLost(_, attempt, what) | Overrun(_, attempt, what):
             return {"attempt": attempt, "what": what}
+        case Evicted(_, attempt, by):
+            return {"attempt": attempt, "for": by}
         case _:
             return {"attempt": event.attempt}
 
@@ -366,68 +370,44 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
     """The state with these jobs as they are now; a job that is no longer live leaves it."""
     if not changed:
         return state
-    jobs = dict(state.jobs)
-    for job in changed:
-        if job.live:
-            jobs[job.id] = job
-        else:
-            jobs.pop(job.id, None)
     live = [job for job in changed if job.live]
     ids = {job.id for job in changed}
+    before = [state.jobs.get(job.id) for job in changed]
+    past, named = state.past.after(before, changed, state.gpus, state.settings)
+    queue = state.queue
+    for owner, name in named:
+        queue = queue.with_known(owner, name, state.jobs)
     return replace(
         state,
-        jobs=jobs,
-        queue=_queue(state, changed),
-        busy=_members(state.busy, ids, (job.id for job in live if job.phase.active or job.grants)),
+        jobs=state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live}),
+        queue=queue.moved(before, changed, past.history),
+        busy=_busy(state.busy, ids, {job.id: job for job in live if job.phase.active or job.grants}),
+        releasing=_members(state.releasing, ids, (job.id for job in live if _is_releasing(job))),
+        by_hand=_members(state.by_hand, ids, (job.id for job in live if _is_by_hand(job))),
         backing_off=_members(state.backing_off, ids, (job.id for job in live if job.not_before is not None)),
-        claimant=_claimant(state, ids, live),
+        claimants=_members(state.claimants, ids, (job.id for job in live if job.claim is not None)),
+        past=past,
     )
 
 
+def _is_by_hand(job: Job) -> bool:
+    return job.phase is Phase.QUEUED and job.place_at is not None
+
+
+def _busy(busy: Mapping[JobId, Job], changed: set[JobId], now_in: dict[JobId, Job]) -> Mapping[JobId, Job]:
+    """The busy jobs, by id in order, so that sums over them come out the same whatever their history."""
+    if not now_in and not changed & busy.keys():
+        return busy
+    if now_in.keys() <= busy.keys() and now_in.keys() == changed & busy.keys():
+        return {**busy, **now_in}
+    kept = {job_id: job for job_id, job in busy.items() if job_id not in changed}
+    return dict(sorted({**kept, **now_in}.items()))
+
+
+def _is_releasing(job: Job) -> bool:
+    return any(grant.state is GrantState.RELEASING for grant in job.grants)
+
+
 def _members(members: frozenset[JobId], changed: set[JobId], now_in: Iterable[JobId]) -> frozenset[JobId]:
-    return (members - changed) | frozenset(now_in)
-
-
-def _claimant(state: State, changed: set[JobId], live: Sequence[Job]) -> JobId | None:
-    claimants = [job.id for job in live if job.claim is not None]
-    if claimants:
-        return claimants[0]
-    return None if state.claimant in changed else state.claimant
-
-
-def _queue(state: State, changed: Sequence[Job]) -> Mapping[RequestClass, tuple[Rank, ...]]:
-    """The queue after some jobs changed: who joins a line, who leaves one, and who changes lines."""
-    joins: dict[RequestClass, list[Rank]] = {}
-    leaves: dict[RequestClass, list[Rank]] = {}
-    for job in changed:
-        was, is_now = _line_of(state.jobs.get(job.id)), _line_of(job)
-        if was == is_now:
-            continue
-        if was is not None:
-            leaves.setdefault(was[0], []).append(was[1])
-        if is_now is not None:
-            joins.setdefault(is_now[0], []).append(is_now[1])
-    if not joins and not leaves:
-        return state.queue
-    queue = dict(state.queue)
-    for request_class in [*joins, *leaves]:
-        line = _line(queue.get(request_class, ()), joins.pop(request_class, ()), leaves.pop(request_class, ()))
-        if line:
-            queue[request_class] = line
-        else:
-            queue.pop(request_class, None)
-    return queue
-
-
-def _line_of(job: Job | None) -> tuple[RequestClass, Rank] | None:
-    """The line in which a job stands and its place there; None for one that does not wait."""
-    return (class_of(job), rank(job)) if job is not None and job.phase is Phase.QUEUED else None
-
-
-def _line(line: tuple[Rank, ...], joins: Iterable[Rank], leaves: Iterable[Rank]) -> tuple[Rank, ...]:
-    ranks = list(line)
-    for place in leaves:
-        del ranks[bisect_left(ranks, place)]
-    for place in joins:
-        insort(ranks, place)
-    return tuple(ranks)
+    joined = frozenset(now_in)
+    return members if members.isdisjoint(changed) and not joined else (members - changed) | joined

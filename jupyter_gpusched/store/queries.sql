@@ -55,6 +55,9 @@ INSERT INTO event (seq, at, job_id, kind, detail, state) VALUES (?, ?, ?, ?, ?, 
 -- live_jobs: what the scheduler still has to do with, oldest first
 SELECT state FROM job WHERE live = 1 ORDER BY submitted_at, id;
 
+-- ended_jobs: the most recent of those with which the scheduler has nothing to do any more
+SELECT state FROM job WHERE live = 0 ORDER BY submitted_at DESC, id DESC LIMIT ?;
+
 -- job: one job by id
 SELECT state FROM job WHERE id = ?;
 

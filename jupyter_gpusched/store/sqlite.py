@@ -150,6 +150,10 @@ class SqliteStore:
         with self._read() as reader:
             return _pruned_to(reader)
 
+    def ended(self, limit: int) -> list[Job]:
+        """The most recently submitted of the jobs that have left the scheduler."""
+        return [_jobs.decode(state) for (state,) in self._rows(SQL["ended_jobs"], (limit,))]
+
     def job(self, job_id: JobId) -> Job | None:
         rows = self._rows(SQL["job"], (job_id,))
         return _jobs.decode(rows[0][0]) if rows else None

@@ -132,6 +132,7 @@ export interface JobView {
   reason: string | null;
   message: string | null;
   waiting: string | null;
+  explanation: string[] | null;
   position: number | null;
   estimated_start: number | null;
   vram_mib: number | null;

@@ -17,10 +17,15 @@ from jupyter_gpusched.core.model import (
     Request,
     Settings,
 )
+from jupyter_gpusched.core.policies import Hybrid
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply
 
 SETTINGS = Settings(cpus=16, memory=65536)
+FIRM = replace(
+    SETTINGS, claim_after_s=300.0, policy=Hybrid(per_expected=0.0, per_backlog=0.0, firm_after=1.0, evicts=False)
+)
+"""Patience is the same for all, and once it is over the place is left free whatever run times are expected."""
 G = 1024
 
 

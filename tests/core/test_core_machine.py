@@ -34,7 +34,7 @@ from jupyter_gpusched.core.messages import (
 from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase, Priority, Request, Terms
 from jupyter_gpusched.core.operations import Operations
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
-from jupyter_gpusched.core.state import State, apply, queued
+from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, job, record
 
 
@@ -221,7 +221,8 @@ class Core(RuleBasedStateMachine):
 
     @invariant()
     def the_state_is_what_its_jobs_say(self):
-        again = State.begin(SETTINGS, self.state.jobs.values(), self.state.seen.values(), self.state.operations)
+        kept = self.state
+        again = State.begin(SETTINGS, kept.jobs.values(), kept.seen.values(), kept.operations, kept.past)
         assert replace(again, watch=self.state.watch) == self.state
 
     @invariant()
@@ -236,7 +237,7 @@ class Core(RuleBasedStateMachine):
 
     @invariant()
     def everybody_waits_with_a_reason(self):
-        assert {place.job_id for place in queued(self.state)} == set(waiting_all(self.state, self.now))
+        assert {place.job_id for place in self.state.queue.ages} == set(waiting_all(self.state, self.now))
 
     @invariant()
     def the_timer_is_ahead(self):

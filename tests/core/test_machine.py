@@ -8,6 +8,7 @@ from jupyter_gpusched.core.messages import (
     Amended,
     CancelRequested,
     Claimed,
+    Evicted,
     Exited,
     GpuLost,
     Launch,
@@ -83,13 +84,14 @@ def events(the_job):
         Vanished(the_job.id, number, "the machine was restarted"),
         GpuLost(the_job.id, number, "GPU 0, the card fell off the bus"),
         Overrun(the_job.id, number, "it used 9.0G on GPU 0, where it had asked for 4.0G"),
+        Evicted(the_job.id, number, "bob"),
         CancelRequested(the_job.id, "bob"),
         Amended(the_job.id, "ann", terms()),
     ]
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("at", range(14))
+@pytest.mark.parametrize("at", range(len(events(job()))))
 def test_every_pair_of_phase_and_event_does_what_the_table_says(phase, at):
     before = in_phase(phase)
     event = events(before)[at]
@@ -260,10 +262,30 @@ def test_a_running_job_is_cancelled_with_its_own_grace_unless_another_is_given()
         assert moved.stop == Stop("cancelled", NOW, expected, "bob")
 
 
-@pytest.mark.parametrize("reason", ["cancelled", "timeout", "preempted", "stragglers"])
+@pytest.mark.parametrize("reason", ["cancelled", "timeout", "stragglers"])
 def test_a_second_cancel_changes_nothing(reason):
     before = stopping(reason)
     assert advance(before, CancelRequested("aaaa0001", "eve", 0.0), NOW) == (before, [])
+
+
+@pytest.mark.parametrize("reason", ["preempted", "gpu_lost"])
+def test_a_job_that_would_be_tried_again_is_not_once_its_owner_has_cancelled_it(reason):
+    cancelled, told = advance(stopping(reason), CancelRequested("aaaa0001", "eve"), NOW)
+    assert told == []
+    for end in (Exited("aaaa0001", 1, record(None, 15, stopped="preempted")), Voided("aaaa0001", 1)):
+        assert advance(cancelled, end, NOW)[0].phase is Phase.CANCELLED
+
+
+def test_an_eviction_says_for_whom_and_leads_back_into_the_queue():
+    before = running(retries=0)
+    evicted, told = advance(before, Evicted("aaaa0001", 1, "bob"), NOW)
+    assert (evicted.phase, evicted.stop) == (Phase.STOPPING, Stop("preempted", NOW, before.grace_s, "bob"))
+    assert told == [StopAttempt("aaaa0001", 1, "preempted", before.grace_s)]
+    for end in (Exited("aaaa0001", 1, record(0)), Voided("aaaa0001", 1)):
+        again, _ = advance(evicted, end, NOW)
+        last = again.attempts[-1]
+        assert (again.phase, again.not_before, last.outcome) == (Phase.QUEUED, None, Outcome.PREEMPTED)
+        assert last.message == "ended to make room for a more urgent job of bob; it is queued again"
 
 
 def test_what_the_attempts_asked_for_is_kept_when_their_grants_are_gone():

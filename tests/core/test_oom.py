@@ -10,6 +10,7 @@ from jupyter_gpusched.core.explain import waiting
 from jupyter_gpusched.core.messages import Amended, Exited
 from jupyter_gpusched.core.model import ExitRecord, Kind, Outcome, Phase, Priority, Request, Shortage, Terms
 from jupyter_gpusched.core.oom import MOST_RAISES
+from jupyter_gpusched.core.persistent import Map
 from jupyter_gpusched.core.schedule import schedule
 from jupyter_gpusched.core.state import State
 from tests.core.conftest import G, World, card, job
@@ -135,13 +136,12 @@ def test_a_job_whose_promise_others_took_is_tried_again_with_the_same_one():
     world.submit(ask("hungry", vram=8 * G, on_oom="retry"))
     world.foreign = {0: 22 * G}
     world.sample()
+    hungry = of(world, "hungry")
+    jobs = {"hungry": replace(hungry, attempts=(replace(hungry.attempts[0], peak_vram_mib=2 * G),))}
     world.state = replace(
         world.state,
-        jobs={
-            "hungry": replace(
-                of(world, "hungry"), attempts=(replace(of(world, "hungry").attempts[0], peak_vram_mib=2 * G),)
-            )
-        },
+        jobs=Map(jobs),
+        busy=jobs,
     )
     out_of_memory(world, "hungry", asked=4 * G, free=G)
     one = of(world, "hungry")

@@ -7,7 +7,7 @@ import pytest
 from jupyter_gpusched.core.explain import positions, waiting
 from jupyter_gpusched.core.messages import CancelRequested
 from jupyter_gpusched.core.model import Phase, Priority
-from tests.core.conftest import SETTINGS, G, World, card, job
+from tests.core.conftest import FIRM, G, World, card, job
 
 
 def cards(number, **more):
@@ -90,7 +90,7 @@ def test_a_cancelled_job_never_starts():  # case 21
 
 
 def test_a_wide_job_starts_when_those_that_ran_at_its_claim_have_ended():
-    world = World(*cards(2))
+    world = World(*cards(2), settings=FIRM)
     world.submit(*[job(f"old{number}", vram=10 * G) for number in range(4)])
     world.submit(job("wide", gpus=2, vram=20 * G))
     fresh = iter(range(1000))
@@ -100,15 +100,15 @@ def test_a_wide_job_starts_when_those_that_ran_at_its_claim_have_ended():
         for job_id in sorted(world.running() - {"wide"})[:1]:
             world.end(job_id)
     assert "wide" in world.started_at
-    assert world.started_at["wide"] < SETTINGS.claim_after_s + 100
+    assert world.started_at["wide"] < FIRM.claim_after_s + 100
 
 
 def test_while_a_claim_stands_a_small_job_may_still_use_what_it_leaves():
-    world = World(card())
+    world = World(card(), settings=FIRM)
     world.submit(job("old", vram=10 * G))
     world.submit(job("big", vram=20 * G))
-    world.sleep(SETTINGS.claim_after_s + 1)
-    assert world.state.claimant == "big"
+    world.sleep(FIRM.claim_after_s + 1)
+    assert world.state.claimant.id == "big"
     world.submit(job("small", vram=4 * G))
     world.submit(job("wants-more", vram=4 * G))
     assert world.running() == {"old", "small"}
@@ -120,10 +120,10 @@ def test_while_a_claim_stands_a_small_job_may_still_use_what_it_leaves():
 
 
 def test_a_job_for_a_whole_card_is_not_passed_for_ever():
-    world = World(card())
+    world = World(card(), settings=FIRM)
     world.submit(job("old", vram=4 * G))
     world.submit(job("whole", vram=None))
-    world.sleep(SETTINGS.claim_after_s + 1)
+    world.sleep(FIRM.claim_after_s + 1)
     world.submit(job("small", vram=4 * G))
     assert world.running() == {"old"}
     world.end("old")
@@ -133,10 +133,10 @@ def test_a_job_for_a_whole_card_is_not_passed_for_ever():
 
 
 def test_a_claim_bounds_cpus_too():
-    world = World(card())
+    world = World(card(), settings=FIRM)
     world.submit(job("old", gpus=0, cpus=4))
     world.submit(job("many", gpus=0, cpus=16))
-    world.sleep(SETTINGS.claim_after_s + 1)
+    world.sleep(FIRM.claim_after_s + 1)
     world.submit(job("late", gpus=0, cpus=1))
     assert world.running() == {"old"}
     assert "kept for job many" in waiting(world.state, world.state.jobs["late"], world.now)
@@ -145,9 +145,9 @@ def test_a_claim_bounds_cpus_too():
 
 
 def test_a_claim_moves_when_its_card_is_lost():
-    world = World(*cards(2))
+    world = World(*cards(2), settings=FIRM)
     world.submit(job("a", vram=10 * G), job("b", vram=15 * G), job("big", vram=20 * G))
-    world.sleep(SETTINGS.claim_after_s + 1)
+    world.sleep(FIRM.claim_after_s + 1)
     claimed = world.state.jobs["big"].claim.gpus[0]
     world.cards = [replace(gpu, health="lost") if gpu.uuid == claimed else gpu for gpu in world.cards]
     world.sample()
@@ -196,33 +196,33 @@ def test_nobody_joins_an_exclusive_job_in_the_pass_that_starts_it():
 
 
 def test_what_is_used_outside_the_queue_is_not_left_to_others_on_a_claimed_card():
-    world = World(card())
+    world = World(card(), settings=FIRM)
     world.foreign = {0: 3 * G}
     world.sample()
     world.submit(job("old", vram=10 * G))
     world.submit(job("big", vram=18 * G))
-    world.sleep(SETTINGS.claim_after_s + 1)
+    world.sleep(FIRM.claim_after_s + 1)
     world.submit(job("small", vram=4 * G))
     assert world.running() == {"old"}
 
 
 def test_a_claim_binds_the_jobs_behind_it_in_the_pass_that_makes_it():
-    world = World(card())
+    world = World(card(), settings=FIRM)
     world.submit(job("old", vram=10 * G))
     world.submit(job("big", vram=20 * G))
-    world.now = SETTINGS.claim_after_s
+    world.now = FIRM.claim_after_s
     world.see_cards()
     world.submit(job("small", vram=8 * G))
-    assert world.state.claimant == "big"
+    assert world.state.claimant.id == "big"
     assert world.running() == {"old"}
 
 
 def test_a_claim_that_moves_is_kept_from_the_jobs_of_the_same_pass():
-    world = World(*cards(2))
+    world = World(*cards(2), settings=FIRM)
     world.submit(job("a", vram=10 * G))
     world.submit(job("b", vram=15 * G))
     world.submit(job("big", vram=20 * G))
-    world.sleep(SETTINGS.claim_after_s + 1)
+    world.sleep(FIRM.claim_after_s + 1)
     assert world.state.jobs["big"].claim.gpus == ("GPU-0",)
     world.cards[0] = replace(world.cards[0], health="quarantined")
     world.see_cards()
@@ -296,9 +296,9 @@ def test_waiting_says_that_no_card_was_seen_and_nothing_for_a_job_that_runs():
     assert waiting(world.state, world.state.jobs["b"], world.now) is None
 
 
-def test_positions_count_from_one_in_rank_order():
-    world = World()
+def test_positions_count_from_one_in_the_order_of_the_policy():
+    world = World(card(health="lost"))
     world.submit(job("b"))
     world.now = 1.0
-    world.submit(job("a"), job("c", vram=G))
-    assert positions(world.state) == {"b": 1, "a": 2, "c": 3}
+    world.submit(job("a"), job("c", vram=G), job("u", vram=8 * G, priority=Priority.HIGH))
+    assert positions(world.state, world.now) == {"u": 1, "c": 2, "b": 3, "a": 4}

@@ -1,0 +1,241 @@
+"""What the past says of run times and of the use of a card's processors.
+
+Learns from attempts that ended by themselves: by user and name, by user and number of GPUs,
+by user, by all; a time limit is read as its owner's estimate and corrected by how that
+owner's estimates turned out. Frozen; an ended attempt leads to a new ``History``.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+from .persistent import Map
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+KNOWN_AFTER = 2
+"""So many runs of a name say more than anything else its owner did."""
+
+PRIOR_S = 1800.0
+"""Expected run time of a job of which nothing is known at all."""
+
+_KEPT, _KEPT_OF_ALL, _KEPT_ESTIMATES, _KEPT_COMPUTE = 32, 512, 96, 8
+_MOST_NAMES = 1024
+_TRUSTED = 4
+"""So many runs before a broader family is believed."""
+
+_FEWEST_ESTIMATES = 6
+_MOST_TOLD = 4096
+_MIDDLE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The latest run times of one family, in seconds; ``typical_s`` lies between median and mean."""
+
+    recent: tuple[float, ...] = ()
+    ordered: tuple[float, ...] = ()
+    typical_s: float = 0.0
+
+    def with_run(self, seconds: float, *, kept: int) -> Runs:
+        recent, ordered = (*self.recent, seconds), list(self.ordered)
+        ordered.insert(bisect_left(ordered, seconds), seconds)
+        if len(recent) > kept:
+            del ordered[bisect_left(ordered, recent[0])]
+            recent = recent[1:]
+        return Runs(recent, tuple(ordered), (sum(map(math.sqrt, ordered)) / len(ordered)) ** 2)
+
+    def quantile(self, share: float) -> float:
+        return self.typical_s if share == _MIDDLE else _quantile(self.ordered, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """How a user's estimates turned out: logarithms of run time over estimate."""
+
+    recent: tuple[float, ...] = ()
+    ordered: tuple[float, ...] = ()
+
+    def with_ratio(self, ratio: float) -> Estimates:
+        recent = (*self.recent, ratio)[-_KEPT_ESTIMATES:]
+        return Estimates(recent, tuple(sorted(recent)))
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """One user's past. ``compute``: by name, and of all ("") the latest shares of a card's processors, 1 = all."""
+
+    names: Mapping[str, Runs] = field(default_factory=dict)
+    by_gpus: Mapping[int, Runs] = field(default_factory=dict)
+    runs: Runs = Runs()
+    estimates: Estimates = Estimates()
+    compute: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+class Kin(NamedTuple):
+    """By what a job is known to the past."""
+
+    owner: str
+    name: str
+    gpus: int
+    limit_s: float | None
+
+
+_NOBODY = Person()
+_Told = dict[tuple[Kin, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    people: Map[Person] = field(default_factory=Map)
+    runs: Runs = Runs()
+    estimates: Estimates = Estimates()
+    _told: dict[str, _Told] = field(default_factory=dict, compare=False, repr=False)
+    _told_by_all: _Told = field(default_factory=dict, compare=False, repr=False)
+
+    def with_run(self, kin: Kin, seconds: float, *, compute: float | None) -> History:
+        """The history after one more run; ``compute`` is the share of its card's processors, where it was seen."""
+        person = self.people.get(kin.owner, _NOBODY)
+        ratio = math.log(max(1.0, seconds) / kin.limit_s) if kin.limit_s else None
+        person = Person(
+            names=_put(person.names, kin.name, person.names.get(kin.name, Runs()).with_run(seconds, kept=_KEPT)),
+            by_gpus=_put(person.by_gpus, kin.gpus, person.by_gpus.get(kin.gpus, Runs()).with_run(seconds, kept=_KEPT)),
+            runs=person.runs.with_run(seconds, kept=_KEPT),
+            estimates=person.estimates if ratio is None else person.estimates.with_ratio(ratio),
+            compute=person.compute if compute is None else _seen(_seen(person.compute, kin.name, compute), "", compute),
+        )
+        return replace(
+            self,
+            people=self.people.changed({kin.owner: person}),
+            runs=self.runs.with_run(seconds, kept=_KEPT_OF_ALL),
+            estimates=self.estimates if ratio is None else self.estimates.with_ratio(ratio),
+            # What was worked out stays good for the others, unless everybody's runs were used for it.
+            _told={owner: told for owner, told in self._told.items() if owner != kin.owner},
+            _told_by_all={},
+        )
+
+    def knows(self, owner: str, name: str) -> bool:
+        """Whether this name's own runs are what its jobs are judged by."""
+        runs = self.people.get(owner, _NOBODY).names.get(name)
+        return runs is not None and len(runs.recent) >= KNOWN_AFTER
+
+    def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
+        """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
+        asked = (kin, share)
+        own = self._told.get(kin.owner)
+        told = self._told_by_all.get(asked) if own is None or asked not in own else own[asked]
+        if told is not None:
+            return told
+        told = max(10.0, self._total(kin, share))
+        if self._is_known(kin):
+            own = self._told.setdefault(kin.owner, {})
+            if len(own) > _MOST_TOLD:
+                own.clear()
+            own[asked] = told
+        else:
+            self._told_by_all[asked] = told
+        return told
+
+    def _is_known(self, kin: Kin) -> bool:
+        """Whether its owner's past alone says what is expected of such a job."""
+        person = self.people.get(kin.owner, _NOBODY)
+        if kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES:
+            return False
+        return any(len(runs.ordered) >= needed for runs, needed in list(self._families(kin))[:-1])
+
+    def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
+        """What is left of a run given that it has already lasted so long."""
+        limit = kin.limit_s
+        open_end = limit is None or limit <= elapsed_s
+        for runs, _ in self._families(kin):
+            longer = bisect_right(runs.ordered, elapsed_s)
+            left = len(runs.ordered) - longer
+            if left >= _TRUSTED:
+                seconds = runs.ordered[longer + min(left - 1, int(share * left))] - elapsed_s
+                if limit is not None and not open_end:
+                    seconds = min(seconds, max(limit - elapsed_s, 60.0))
+                return max(20.0, seconds)
+        if limit is not None and not open_end:
+            return max(20.0, 0.7 * (limit - elapsed_s))
+        return max(60.0, 0.5 * elapsed_s)
+
+    def compute(self, owner: str, name: str) -> float | None:
+        """The share of a card's processors that such jobs used, or those of their owner; None = never seen."""
+        known = self.people.get(owner, _NOBODY).compute
+        seen = known.get(name) or known.get("")
+        return sum(seen) / len(seen) if seen else None
+
+    def basis(self, kin: Kin) -> str:
+        """In words, what the expected run time of such a job comes from."""
+        for (runs, needed), what in zip(self._families(kin), _WORDS, strict=True):
+            if len(runs.ordered) >= needed:
+                return what.format(count=len(runs.ordered), name=kin.name, gpus=kin.gpus, owner=kin.owner)
+        return "no run seen yet"
+
+    def _families(self, kin: Kin) -> Iterator[tuple[Runs, int]]:
+        """The past of jobs like this one, most alike first, each with the number of runs that makes it believed."""
+        person = self.people.get(kin.owner, _NOBODY)
+        yield person.names.get(kin.name, _NO_RUNS), KNOWN_AFTER
+        yield person.by_gpus.get(kin.gpus, _NO_RUNS), _TRUSTED
+        yield person.runs, _TRUSTED
+        yield self.runs, _TRUSTED
+
+    def _total(self, kin: Kin, share: float) -> float:
+        own = True
+        family: Runs | None = None
+        for runs, needed in self._families(kin):
+            if len(runs.ordered) >= needed:
+                family = runs
+                break
+            own = False
+        guessed = self._corrected(kin, share)
+        if family is None:
+            return guessed if guessed is not None else PRIOR_S * (1 if share <= 0.6 else 3)
+        learned = family.quantile(share)
+        if guessed is None:
+            return learned
+        weight = 0.5 * min(1.0, len(family.ordered) / 6) if own else 0.15
+        return math.exp(weight * math.log(max(1.0, learned)) + (1 - weight) * math.log(max(1.0, guessed)))
+
+    def _corrected(self, kin: Kin, share: float) -> float | None:
+        """The user's estimate in the light of that user's earlier ones, or of everybody's."""
+        if not kin.limit_s:
+            return None
+        ratios = self.people.get(kin.owner, _NOBODY).estimates.ordered
+        if len(ratios) < _FEWEST_ESTIMATES:
+            ratios = self.estimates.ordered
+        if len(ratios) >= _FEWEST_ESTIMATES:
+            return kin.limit_s * math.exp(_quantile(ratios, share))
+        return kin.limit_s * (0.5 if share <= 0.6 else 1.0)
+
+
+_NO_RUNS = Runs()
+_WORDS = (
+    "{count} runs of {name}",
+    "{count} runs of {owner} on {gpus} GPU(s)",
+    "{count} runs of {owner}",
+    "{count} runs of all users",
+)
+
+
+def _seen(known: Mapping[str, tuple[float, ...]], name: str, compute: float) -> dict[str, tuple[float, ...]]:
+    return _put(known, name, (*known.get(name, ()), compute)[-_KEPT_COMPUTE:])
+
+
+def _quantile(ordered: tuple[float, ...], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _put(mapping: Mapping[K, V], key: K, value: V) -> dict[K, V]:
+    """A copy with one entry renewed, and so the youngest; the oldest goes when there are too many."""
+    copy = dict(mapping)
+    copy.pop(key, None)
+    copy[key] = value
+    if len(copy) > _MOST_NAMES:
+        del copy[next(iter(copy))]
+    return copy

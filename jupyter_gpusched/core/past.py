@@ -1,0 +1,145 @@
+"""What the scheduler remembers of ended attempts, and what it makes of a job at its submission.
+
+Joins ``history`` (run times) and ``usage`` (who used how much) to the jobs of the state: an
+attempt that has just ended teaches, a job that is submitted is appraised. Frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .history import History
+from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
+from .queue import Queue, kin_of
+from .usage import Usage
+
+TEACHES = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMEOUT})
+"""Ends that say how long such jobs run; one who was cancelled, evicted or lost says nothing."""
+
+_USUAL_LOAD = 0.85
+"""A first-in-first-out queue keeps about so much of the memory busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    history: History = History()  # noqa: RUF009  frozen
+    usage: Usage = Usage()  # noqa: RUF009
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], gpus: Iterable[Gpu], settings: Settings) -> Past:
+        """What these ended jobs teach; the most recent ones are enough."""
+        past, known = cls(), {gpu.uuid: gpu for gpu in gpus}
+        ended = [(attempt.ended_at, job.id, job, attempt) for job in jobs for attempt in job.attempts]
+        for at, _, job, attempt in sorted((e for e in ended if e[0] is not None), key=lambda e: (e[0] or 0.0, e[1])):
+            if at is not None and attempt.outcome is not None:
+                past = past.with_attempt(job, attempt, machine(known.values()), settings)
+        return past
+
+    def after(
+        self,
+        before: Sequence[Job | None],
+        changed: Sequence[Job],
+        gpus: Mapping[GpuUuid, Gpu],
+        settings: Settings,
+    ) -> tuple[Past, list[tuple[str, str]]]:
+        """The past once these jobs have changed, and (owner, name) of whose runs began to say something."""
+        past, named = self, []
+        for was, job in zip(before, changed, strict=True):
+            if was is None or not was.phase.active or job.phase.active or not job.attempts:
+                continue
+            knew = past.history.knows(job.owner, job.name)
+            past = past.with_attempt(job, job.attempts[-1], machine(gpus.values()), settings)
+            if not knew and past.history.knows(job.owner, job.name):
+                named.append((job.owner, job.name))
+        return past, named
+
+    def with_attempt(self, job: Job, attempt: Attempt, capacity: int, settings: Settings) -> Past:
+        """The past with one ended attempt more."""
+        since, until = begun(attempt), attempt.ended_at
+        if since is None or until is None or until < since:
+            return self
+        past = replace(
+            self, usage=self.usage.with_end(job.owner, part(job.request, attempt, capacity, settings), since, until)
+        )
+        if attempt.outcome not in TEACHES:
+            return past
+        history = past.history.with_run(kin_of(job), until - since, compute=job.compute)
+        return replace(past, history=history)
+
+    def shares(self, busy: Iterable[Job], capacity: int, settings: Settings, now: float) -> Mapping[str, float]:
+        """Every user's part of the machine of late, between 0 and 1."""
+        capacity = max(1, capacity)
+        held = []
+        for job in busy:
+            if not job.phase.active:
+                continue
+            attempt, request = job.attempts[-1], job.request
+            if len(attempt.gpus) == 1 and request.cpus is None and request.memory is None:  # nearly all, and quick
+                grant = attempt.gpus[0]
+                held.append((job.owner, grant.promised / capacity, grant.since))
+            elif (since := begun(attempt)) is not None:
+                held.append((job.owner, part(request, attempt, capacity, settings), since))
+        return self.usage.shares(held, now)
+
+
+def appraised(
+    jobs: Sequence[Job], now: float, *, busy: Iterable[Job], queue: Queue, gpus: Mapping[GpuUuid, Gpu], past: Past
+) -> tuple[Job, ...]:
+    """Jobs at their submission, with what they are expected to take and the backlog that they met.
+
+    The backlog is how long the cards would need for all that was there before at the usual
+    load, had it been served in the order of arrival.
+    """
+    capacity = max(1, machine(gpus.values()))
+    ahead = float(queue.work)
+    for job in busy:
+        if job.phase.active and (grants := job.attempts[-1].gpus):
+            size = grants[0].promised * len(grants)
+            ahead += max((job.work or 0) - (now - grants[0].since) * size, 60.0 * size)
+    told = []
+    for job in jobs:
+        work = round(past.history.expected_s(kin_of(job)) * footprint(job.request, gpus.values()))
+        told.append(replace(job, work=work, backlog_s=round(ahead / (_USUAL_LOAD * capacity), 1)))
+        ahead += work
+    return tuple(told)
+
+
+def machine(gpus: Iterable[Gpu]) -> int:
+    """MiB of all devices. A card that is split counts by its instances."""
+    known = list(gpus)
+    parents = {gpu.parent_uuid for gpu in known}
+    return sum(gpu.total - gpu.reserved for gpu in known if gpu.uuid not in parents)
+
+
+def footprint(request: Request, gpus: Iterable[Gpu]) -> int:
+    """MiB that a request takes on all its cards together; a whole card counts as the largest."""
+    if request.gpus == 0:
+        return 0
+    each = request.vram
+    return request.gpus * (max((gpu.total for gpu in gpus), default=0) if each is None else each)
+
+
+def part(request: Request, attempt: Attempt, capacity: int, settings: Settings) -> float:
+    """The part of the machine that an attempt has: of the resource of which it has most."""
+    known = capacity or sum(grant.total or 0 for grant in attempt.gpus)  # no card answers: its own are all there are
+    return min(1.0, largest_part(promised(attempt), request, known, settings))
+
+
+def promised(attempt: Attempt) -> int:
+    """MiB that an attempt was promised on all its cards."""
+    gpus = attempt.gpus
+    return gpus[0].promised if len(gpus) == 1 else sum(grant.promised for grant in gpus)
+
+
+def largest_part(mib: int, request: Request, capacity: int, settings: Settings) -> float:
+    part_of_cards = mib / max(1, capacity)
+    if request.cpus is None and request.memory is None:
+        return part_of_cards
+    cpus, memory = (request.cpus or 0) / max(1, settings.cpus), (request.memory or 0) / max(1, settings.memory)
+    return max(part_of_cards, cpus, memory)
+
+
+def begun(attempt: Attempt) -> float | None:
+    """When the attempt got its place; for one without GPUs when it started."""
+    return attempt.gpus[0].since if attempt.gpus else attempt.started_at

@@ -1,0 +1,141 @@
+"""Two collections that are never changed in place, cheap to copy with a small change.
+
+``Map`` is a dictionary in many small buckets, ``Line`` a sorted sequence in chunks: a change
+copies one bucket or chunk, so that its cost hardly grows with what they hold. They know
+nothing of jobs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+V = TypeVar("V")
+T = TypeVar("T")
+
+_BUCKETS = 512
+_MASK = _BUCKETS - 1
+_EMPTY: dict[str, Any] = {}
+_CHUNK = 256
+
+
+class Map(Mapping[str, V]):
+    """Text to values. It is iterated over in the order of its keys, whatever its history."""
+
+    __slots__ = ("_buckets", "_size")
+
+    def __init__(self, items: Mapping[str, V] | None = None) -> None:
+        self._buckets: tuple[dict[str, V], ...] = (_EMPTY,) * _BUCKETS
+        self._size = 0
+        if items:
+            filled = self.changed(items)
+            self._buckets, self._size = filled._buckets, filled._size
+
+    def changed(self, put: Mapping[str, V], drop: Iterable[str] = ()) -> Map[V]:
+        """This map with some keys set and others gone; a key to drop need not be there."""
+        fresh: dict[int, dict[str, V]] = {}
+        buckets = self._buckets
+        size = self._size
+        for key, value in put.items():
+            at = hash(key) & _MASK
+            bucket = fresh.get(at)
+            if bucket is None:
+                bucket = fresh[at] = buckets[at].copy()
+            size += key not in bucket
+            bucket[key] = value
+        for key in drop:
+            at = hash(key) & _MASK
+            if key not in fresh.get(at, buckets[at]):
+                continue
+            if at not in fresh:
+                fresh[at] = buckets[at].copy()
+            del fresh[at][key]
+            size -= 1
+        if not fresh:
+            return self
+        row = list(buckets)
+        for at, bucket in fresh.items():
+            row[at] = bucket
+        after: Map[V] = Map.__new__(Map)
+        after._buckets, after._size = tuple(row), size
+        return after
+
+    def __getitem__(self, key: str) -> V:
+        return self._buckets[hash(key) & _MASK][key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._buckets[hash(key) & _MASK]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(key for bucket in self._buckets for key in bucket))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"Map({dict(self)!r})"
+
+
+class Line(Generic[T]):
+    """Comparable things in order."""
+
+    __slots__ = ("_chunks", "_size")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        ranked: list[Any] = sorted(items)
+        self._chunks: tuple[tuple[T, ...], ...] = tuple(
+            tuple(ranked[at : at + _CHUNK]) for at in range(0, len(ranked), _CHUNK)
+        )
+        self._size = len(ranked)
+
+    def with_item(self, item: T) -> Line[T]:
+        if not self._chunks:
+            return self._of(((item,),), 1)
+        at = min(self._chunk_of(item), len(self._chunks) - 1)
+        chunk: list[Any] = list(self._chunks[at])
+        insort(chunk, item)
+        parts = (tuple(chunk),) if len(chunk) <= 2 * _CHUNK else (tuple(chunk[:_CHUNK]), tuple(chunk[_CHUNK:]))
+        return self._of((*self._chunks[:at], *parts, *self._chunks[at + 1 :]), self._size + 1)
+
+    def without_item(self, item: T) -> Line[T]:
+        """Raises ``KeyError`` for something that does not stand here."""
+        at = self._chunk_of(item)
+        chunk: tuple[Any, ...] = self._chunks[at] if at < len(self._chunks) else ()
+        place = bisect_left(chunk, item)
+        if place == len(chunk) or chunk[place] != item:
+            raise KeyError(item)
+        rest = chunk[:place] + chunk[place + 1 :]
+        kept = (rest,) if rest else ()
+        return self._of((*self._chunks[:at], *kept, *self._chunks[at + 1 :]), self._size - 1)
+
+    @property
+    def first(self) -> T:
+        return self._chunks[0][0]
+
+    def __iter__(self) -> Iterator[T]:
+        for chunk in self._chunks:
+            yield from chunk
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Line) and self._size == other._size and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Line({list(self)!r})"
+
+    def _chunk_of(self, item: Any) -> int:
+        """The chunk in which the item stands or would stand."""
+        chunks: Any = self._chunks
+        return bisect_left(chunks, item, key=lambda chunk: chunk[-1])
+
+    @staticmethod
+    def _of(chunks: tuple[tuple[Any, ...], ...], size: int) -> Line[Any]:
+        line: Line[Any] = Line.__new__(Line)
+        line._chunks, line._size = chunks, size
+        return line

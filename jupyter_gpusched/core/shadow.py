@@ -1,0 +1,155 @@
+"""When, and on which cards, the place of a waiting job will be complete, by expected run times.
+
+Looks ahead over the ends of what runs now; nothing new is started in it. Others may pass the
+waiting job if they end before that moment, or leave its place free at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from .model import GpuUuid, Grant, Job, Phase, Request
+from .past import begun
+from .quantities import Mib
+from .queue import kin_of
+from .room import Offer, Room, could_hold
+from .state import State
+
+QUANTILE = 0.6
+"""Of such jobs that have run as long already, this part has ended by the expected moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """``at``: when the place is complete. The cards, and what is left beside it there and of the host then."""
+
+    at: float
+    cards: tuple[GpuUuid, ...]
+    left: Mapping[GpuUuid, int]
+    cpus: int
+    memory: int
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """The machine at some moment ahead; local to one look."""
+
+    free: dict[GpuUuid, int]
+    jobs: dict[GpuUuid, int]
+    cpus: int
+    memory: int
+
+
+def shadow(
+    state: State,
+    room: Room,
+    request: Request,
+    now: float,
+    *,
+    preferred: Collection[GpuUuid] = (),
+    placed: Iterable[tuple[Job, tuple[Grant, ...]]] = (),
+) -> Shadow | None:
+    """The earliest moment at which the request fits, or None if the ends of our jobs will not make it fit.
+
+    preferred  cards to keep to where the choice is free.
+    placed     what this very pass has started.
+    """
+    suited = {uuid: o for uuid, o in room.offers.items() if could_hold(o.card, request, room.settings)}
+    ahead = _Ahead(
+        free={uuid: offer.free for uuid, offer in suited.items()},
+        jobs={uuid: len(offer.card.grants) for uuid, offer in suited.items()},
+        cpus=room.cpus,
+        memory=room.memory,
+    )
+    ends = _ends(state, now)
+    for job, grants in placed:
+        ends.append((now + state.past.history.remaining_s(kin_of(job), 0.0, QUANTILE), job.id, grants, job))
+        for grant in grants:
+            if grant.gpu in ahead.jobs:
+                ahead.jobs[grant.gpu] += 1
+    ends.sort(key=lambda end: end[:2])
+    at, number = now, 0
+    while (cards := _complete(ahead, suited, request, preferred)) is None:
+        if number >= len(ends):
+            return None
+        at = ends[number][0]
+        while number < len(ends) and ends[number][0] <= at:
+            _let_go(ahead, ends[number])
+            number += 1
+    left = {uuid: 0 if _alone(request) else ahead.free[uuid] - (request.vram or 0) for uuid in cards}
+    return Shadow(at, cards, left, ahead.cpus - (request.cpus or 0), ahead.memory - (request.memory or 0))
+
+
+def kept_softly(room: Room, request: Request, found: Shadow, due: float | None) -> Room:
+    """The room in which jobs that would run beyond that moment leave the place free.
+
+    due  what has started in the meantime must not put the moment off for ever: it counts no later than this.
+    """
+    offers = dict(room.offers)
+    for uuid in found.cards:
+        offers[uuid] = replace(offers[uuid], kept_long=Mib(found.left[uuid]))
+    cpus = room.kept_cpus if request.cpus is None else found.cpus
+    memory = room.kept_memory if request.memory is None else found.memory
+    return replace(
+        room,
+        offers=offers,
+        kept_cpus=cpus,
+        kept_memory=memory,
+        brief_until=found.at if due is None else min(found.at, due),
+    )
+
+
+_End = tuple[float, str, tuple[Grant, ...], Job]
+
+
+def _ends(state: State, now: float) -> list[_End]:
+    """When what is on the machine will have gone, as far as is known."""
+    history = state.past.history
+    ends: list[_End] = []
+    for job_id, job in state.busy.items():
+        if job.phase is Phase.STOPPING or not job.phase.active:
+            at = now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
+        else:
+            since = begun(job.attempts[-1])
+            at = now + history.remaining_s(kin_of(job), 0.0 if since is None else now - since, QUANTILE)
+        ends.append((at, job_id, job.grants, job))
+    return ends
+
+
+def _let_go(ahead: _Ahead, end: _End) -> None:
+    _, _, grants, job = end
+    for grant in grants:
+        if grant.gpu in ahead.free:
+            ahead.free[grant.gpu] += grant.promised
+            ahead.jobs[grant.gpu] -= 1
+    if job.phase.active or job.phase is Phase.QUEUED:
+        ahead.cpus += job.request.cpus or 0
+        ahead.memory += job.request.memory or 0
+
+
+def _complete(
+    ahead: _Ahead, suited: Mapping[GpuUuid, Offer], request: Request, preferred: Collection[GpuUuid]
+) -> tuple[GpuUuid, ...] | None:
+    if (request.cpus or 0) > ahead.cpus or (request.memory or 0) > ahead.memory:
+        return None
+    if request.gpus == 0:
+        return ()
+    if _alone(request):
+        ready = [uuid for uuid, jobs in ahead.jobs.items() if jobs == 0 and ahead.free[uuid] >= (request.vram or 1)]
+    else:
+        vram = request.vram or 0
+        ready = [uuid for uuid, free in ahead.free.items() if free >= vram and _open(suited[uuid], ahead, uuid)]
+    if len(ready) < request.gpus:
+        return None
+    ready.sort(key=lambda uuid: (uuid not in preferred, ahead.free[uuid], suited[uuid].card.gpu.index, uuid))
+    return tuple(ready[: request.gpus])
+
+
+def _open(offer: Offer, ahead: _Ahead, uuid: GpuUuid) -> bool:
+    """An exclusive job keeps its card closed until it has gone."""
+    return not offer.closed or ahead.jobs[uuid] == 0
+
+
+def _alone(request: Request) -> bool:
+    return request.whole_cards or request.exclusive
