@@ -12,6 +12,7 @@ export function job(id: string, more: Partial<JobView> = {}): JobView {
     reason: null,
     message: null,
     waiting: null,
+    explanation: null,
     position: null,
     estimated_start: null,
     vram_mib: 4096,
