@@ -31,6 +31,7 @@ from .learning import code_of, learned
 from .notebooks import read_notebook
 from .places import PlaceError, private_folder
 from .ports import GpuProvider
+from .respec import spec_of
 from .submission import changed, is_text, read_job, read_terms
 
 _FIRST = string.ascii_lowercase
@@ -154,7 +155,7 @@ class Admission:
         work = await anyio.to_thread.run_sync(self._engine.store.work, job.id)
         if work is None:
             raise Unavailable(f"The journal does not say what job {job.id} runs.", hint="Submit it anew.")
-        spec: dict[str, Any] = msgspec.to_builtins(wire.spec_of(job, work))
+        spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
         raw = changed(spec, changes)

@@ -25,6 +25,7 @@ from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
 from .places import API
+from .respec import spec_of
 from .submission import read_order
 from .wire import PREFIX
 
@@ -263,7 +264,7 @@ class SpecHandler(OfJob):
         work = await anyio.to_thread.run_sync(self.desk.engine.store.work, job_id)
         if work is None:
             raise UnknownJob(job_id)
-        self.answer(wire.spec_of(job, work))
+        self.answer(spec_of(job, work))
 
 
 class GpuHistoryHandler(Handler):

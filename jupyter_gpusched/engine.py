@@ -53,6 +53,7 @@ from .core.model import (
 from .core.past import Past
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
+from .keys import Keys
 from .ports import (
     ActiveGrant,
     Clock,
@@ -83,10 +84,6 @@ LONGEST_LOOK_S = 10.0
 
 _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
-
-
-Key = tuple[str, str]
-"""An owner and an idempotency key of theirs."""
 
 
 class Observer(Protocol):
@@ -142,8 +139,7 @@ class Engine:
         self._arrived = anyio.Event()
         self._sample_wanted = anyio.Event()
         self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
-        self._keys: dict[Key, asyncio.Future[None]] = {}
-        self._key_ids: dict[Key, JobId] = {}
+        self._keys = Keys(store)
         # SQLite has one writer; a limiter of one also keeps the order of transactions.
         self._writer = anyio.CapacityLimiter(1)
         self.state = State.begin(settings)
@@ -169,21 +165,13 @@ class Engine:
         return await self._submit(jobs, works)
 
     async def _submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
-        known = await self._known(jobs)
+        known = await self._keys.known(jobs)
         fresh = tuple(job for job in jobs if known[job.id] is None)
         if fresh:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            keys = {(job.owner, job.idempotency_key): job.id for job in fresh if job.idempotency_key is not None}
-            self._keys.update(dict.fromkeys(keys, done))
-            self._key_ids.update(keys)
-            try:
-                self._put(_Stimulus(Submitted(fresh), {job.id: works[job.id] for job in fresh}, done))
-                await asyncio.shield(done)
-            finally:
-                if done.done():
-                    self._forget(keys)
-                else:  # the caller went away; the keys stay known until the write is settled
-                    done.add_done_callback(lambda _written: self._forget(keys))
+            self._keys.bring(fresh, done)
+            self._put(_Stimulus(Submitted(fresh), {job.id: works[job.id] for job in fresh}, done))
+            await asyncio.shield(done)
         return [known[job.id] or job.id for job in jobs]
 
     async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
@@ -492,44 +480,6 @@ class Engine:
     def _put(self, stimulus: _Stimulus) -> None:
         self._inbox.append(stimulus)
         self._arrived.set()
-
-    async def _known(self, jobs: Sequence[Job]) -> dict[JobId, JobId | None]:
-        """For each job the one that has its key already, be it an earlier one of the same batch."""
-        keys = {key for job in jobs if (key := _key(job)) is not None}
-        taken: dict[Key, JobId] = {}
-        while True:
-            taken |= await self._being_written(keys)
-            taken |= await anyio.to_thread.run_sync(self._written, keys - taken.keys())
-            if not (keys - taken.keys()) & self._keys.keys():  # nobody else brought one of them while we looked
-                break
-        known: dict[JobId, JobId | None] = {}
-        for job in jobs:
-            key = _key(job)
-            first = job.id if key is None else taken.setdefault(key, job.id)
-            known[job.id] = None if first == job.id else first
-        return known
-
-    async def _being_written(self, keys: set[Key]) -> dict[Key, JobId]:
-        """Keys that another submission brought a moment ago, once it is on disk."""
-        found: dict[Key, JobId] = {}
-        for key in keys & self._keys.keys():
-            if (pending := self._keys.get(key)) is not None:
-                found[key] = self._key_ids[key]
-                await asyncio.shield(pending)
-        return found
-
-    def _written(self, keys: set[Key]) -> dict[Key, JobId]:
-        """Keys that the journal knows; one look for all, beside the loop."""
-        return {key: job_id for key in keys if (job_id := self.store.find_key(*key)) is not None}
-
-    def _forget(self, keys: dict[Key, JobId]) -> None:
-        for key in keys:
-            self._keys.pop(key, None)
-            self._key_ids.pop(key, None)
-
-
-def _key(job: Job) -> Key | None:
-    return None if job.idempotency_key is None else (job.owner, job.idempotency_key)
 
 
 def _stopping() -> Unavailable:

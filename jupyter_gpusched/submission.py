@@ -21,7 +21,8 @@ import msgspec
 
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
-from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobOrder, JobSpec, terms_of
+from .respec import terms_of
+from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobOrder, JobSpec
 
 LONGEST_WORD = 128 * 1024
 """Linux takes no argument and no variable longer than 32 pages."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from . import wire
+from .core.advice import advice
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
@@ -63,7 +64,7 @@ class Views:
         queued = current.phase is Phase.QUEUED
         if queued and self.cause and current.request.gpus:
             words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
-        return wire.job_view(
+        return job_view(
             current,
             waiting=words if queued else None,
             position=self.ranks.get(current.id) if queued else None,
@@ -77,7 +78,7 @@ class Views:
         """The view of a job as the journal has it at an event; words on waiting only if it still does."""
         if self.state.jobs.get(job.id) == job:
             return self.job(job)
-        return wire.job_view(job, waiting=None, position=None, estimated_start=None, simulated=self.simulated)
+        return job_view(job, waiting=None, position=None, estimated_start=None, simulated=self.simulated)
 
     def gpus(self) -> list[wire.GpuView]:
         cards = read_books(self.state, self.now).cards
@@ -185,3 +186,77 @@ _GRAVITY = ("error", "warning", "info")
 
 def _order(gpu: Gpu) -> tuple[int, str]:
     return gpu.index, gpu.uuid
+
+
+def job_view(
+    job: Job,
+    *,
+    waiting: str | None,
+    position: int | None,
+    estimated_start: float | None,
+    simulated: bool,
+    progress: wire.Progress | None = None,
+    explanation: list[str] | None = None,
+) -> wire.JobView:
+    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one.
+
+    explanation  why it stands where it stands; left out in long lists.
+    """
+    last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
+    over = job.overuse
+    return wire.JobView(
+        id=job.id,
+        kind=job.kind.value,
+        name=job.name,
+        user=job.owner,
+        phase=job.phase.value,
+        reason=job.reason,
+        message=job.message,
+        waiting=waiting,
+        explanation=explanation,
+        position=position,
+        estimated_start=estimated_start,
+        vram_mib=job.request.vram,
+        gpus_requested=job.request.gpus,
+        gpus=_refs(last.gpus) if last else [],
+        cpus=job.request.cpus,
+        memory_mib=job.request.memory,
+        priority=job.priority.value,
+        submitted_at=job.submitted_at,
+        started_at=last.started_at if last else None,
+        ended_at=job.ended_at,
+        exit_code=last.exit_code if last else None,
+        signal=last.signal if last else None,
+        used_vram_mib=job.used_vram_mib,
+        peak_vram_mib=job.peak_vram_mib,
+        overuse_mib=over.used - over.promised if over is not None and over.told else None,
+        cap=("cooperative" if job.cap else "off") if job.request.vram is not None else None,
+        peak_rss_mib=max((a.peak_rss_mib for a in job.attempts if a.peak_rss_mib is not None), default=None),
+        progress=progress,
+        time_limit_s=job.time_limit_s,
+        advice=advice(job, simulated=simulated),
+        attempts=[
+            wire.AttemptView(
+                number=attempt.number,
+                outcome=attempt.outcome.value if attempt.outcome else None,
+                reason=attempt.reason,
+                message=attempt.message,
+                gpus=_refs(attempt.gpus),
+                started_at=attempt.started_at,
+                ended_at=attempt.ended_at,
+                exit_code=attempt.exit_code,
+                signal=attempt.signal,
+                peak_vram_mib=attempt.peak_vram_mib,
+            )
+            for attempt in job.attempts
+        ],
+        notebook=job.notebook,
+        parent_id=job.parent_id,
+        array_id=job.array_id,
+        tags=list(job.tags),
+        simulated=simulated,
+    )
+
+
+def _refs(grants: tuple[Grant, ...]) -> list[wire.GpuRef]:
+    return [wire.GpuRef(uuid=grant.gpu, index=grant.index, name=grant.gpu_name) for grant in grants]

@@ -1,7 +1,7 @@
 """The one definition of what client and host say to each other.
 
 Owns the submission (``JobSpec``), the views and the error body; TypeScript and OpenAPI are
-generated from these types. What a submission means is ``submission``'s.
+generated from these types. What a submission means is ``submission``'s; how a job is shown is ``views``'.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .core.advice import advice
-from .core.model import Grant, Job, Kind, Phase, Priority, Work
+from .core.model import Kind, Priority
 
 PREFIX = "/gpusched/api/v1"
 
@@ -451,128 +450,3 @@ class OutputsFrame(msgspec.Struct, kw_only=True, tag_field="type", tag="outputs"
     next: int
     log_size: int
     progress: Progress | None
-
-
-def job_view(
-    job: Job,
-    *,
-    waiting: str | None,
-    position: int | None,
-    estimated_start: float | None,
-    simulated: bool,
-    progress: Progress | None = None,
-    explanation: list[str] | None = None,
-) -> JobView:
-    """The owner's view of a job; the first three keywords are the scheduler's words on a queued one.
-
-    explanation  why it stands where it stands; left out in long lists.
-    """
-    last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
-    over = job.overuse
-    return JobView(
-        id=job.id,
-        kind=job.kind.value,
-        name=job.name,
-        user=job.owner,
-        phase=job.phase.value,
-        reason=job.reason,
-        message=job.message,
-        waiting=waiting,
-        explanation=explanation,
-        position=position,
-        estimated_start=estimated_start,
-        vram_mib=job.request.vram,
-        gpus_requested=job.request.gpus,
-        gpus=_refs(last.gpus) if last else [],
-        cpus=job.request.cpus,
-        memory_mib=job.request.memory,
-        priority=job.priority.value,
-        submitted_at=job.submitted_at,
-        started_at=last.started_at if last else None,
-        ended_at=job.ended_at,
-        exit_code=last.exit_code if last else None,
-        signal=last.signal if last else None,
-        used_vram_mib=job.used_vram_mib,
-        peak_vram_mib=job.peak_vram_mib,
-        overuse_mib=over.used - over.promised if over is not None and over.told else None,
-        cap=("cooperative" if job.cap else "off") if job.request.vram is not None else None,
-        peak_rss_mib=max((a.peak_rss_mib for a in job.attempts if a.peak_rss_mib is not None), default=None),
-        progress=progress,
-        time_limit_s=job.time_limit_s,
-        advice=advice(job, simulated=simulated),
-        attempts=[
-            AttemptView(
-                number=attempt.number,
-                outcome=attempt.outcome.value if attempt.outcome else None,
-                reason=attempt.reason,
-                message=attempt.message,
-                gpus=_refs(attempt.gpus),
-                started_at=attempt.started_at,
-                ended_at=attempt.ended_at,
-                exit_code=attempt.exit_code,
-                signal=attempt.signal,
-                peak_vram_mib=attempt.peak_vram_mib,
-            )
-            for attempt in job.attempts
-        ],
-        notebook=job.notebook,
-        parent_id=job.parent_id,
-        array_id=job.array_id,
-        tags=list(job.tags),
-        simulated=simulated,
-    )
-
-
-def spec_of(job: Job, work: Work) -> JobSpec:
-    """The submission that leads to this job again, without its captured values."""
-    request = job.request
-    return JobSpec(
-        kind=job.kind,
-        name=job.name,
-        vram="auto" if job.learned is not None else _amount(request.vram),
-        gpus=request.gpus,
-        cpus=request.cpus,
-        memory=_amount(request.memory),
-        exclusive=request.exclusive,
-        gpu_model=request.gpu_model,
-        preferred_gpus=list(request.preferred_gpus),
-        priority=job.priority,
-        time_limit=None if job.time_limit_s is None else _span(job.time_limit_s),
-        retries=job.retries,
-        on_oom=None if job.on_oom == "fail" else job.on_oom,
-        cap=job.cap,
-        preemptible=job.preemptible,
-        grace=_span(job.grace_s),
-        inputs=list(work.inputs),
-        outputs=list(work.outputs),
-        env=work.env,
-        cwd=work.cwd,
-        python=work.python,
-        tags=list(job.tags),
-        argv=work.shell if work.shell is not None else list(work.argv) or None,
-        path=work.path,
-        args=list(work.args),
-        parameters=work.parameters or None,
-        source=work.source,
-        notebook=job.notebook,
-    )
-
-
-def _amount(mib: int | None) -> str | None:
-    return None if mib is None else f"{mib}M"
-
-
-def _span(seconds: float) -> str:
-    """Never in the form 1e+06, which no reader of spans takes."""
-    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
-
-
-def terms_of(job: Job) -> dict[str, Any]:
-    """What a waiting job was submitted with that may still be changed."""
-    spec = msgspec.to_builtins(spec_of(job, Work(job.kind, cwd="/")))
-    spec["vram"] = _amount(job.request.vram)  # what was learned has been worked out
-    return {field: value for field, value in spec.items() if field in TERMS and value is not None}
-
-
-def _refs(grants: tuple[Grant, ...]) -> list[GpuRef]:
-    return [GpuRef(uuid=grant.gpu, index=grant.index, name=grant.gpu_name) for grant in grants]
