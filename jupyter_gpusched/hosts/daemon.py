@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -55,7 +57,7 @@ class Serve(JupyterApp):
             if not (lock.acquire() or (not self.auto and take_place_of_daemon(state, lock))):
                 raise SystemExit(0 if self.auto else _taken(state))
             host = Host(state, GpuSched(parent=self), kind="daemon" if self.auto else "serve")
-            anyio.run(host.serve, self._until)
+            anyio.run(self._serve, host)
         except (GpuSchedError, PlaceError) as error:
             hint = getattr(error, "hint", None)
             sys.stderr.write(f"jupyter gpusched: {error}\n" + (f"  {hint}\n" if hint else ""))
@@ -64,12 +66,17 @@ class Serve(JupyterApp):
             sys.stderr.write(f"jupyter gpusched: {state} cannot be used: {error}\n  Check its disk, then try again.\n")
             raise SystemExit(2) from None
 
-    async def _until(self, desk: Desk) -> None:
+    async def _serve(self, host: Host) -> None:
+        """Signals are received before anybody can know of this host, so that none ends it half way."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            await host.serve(partial(self._until, signals))
+
+    async def _until(self, signals: AsyncIterator[signal.Signals], desk: Desk) -> None:
         """Until a signal, or for an auto-started one until nobody needs it."""
         if not self.auto:
             sys.stderr.write(f"jupyter gpusched: hosting {desk.state} on {desk.record.socket}; stop with Ctrl-C\n")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_signalled, tasks.cancel_scope)
+            tasks.start_soon(_signalled, signals, tasks.cancel_scope)
             if self.auto:
                 tasks.start_soon(self._idle, desk, tasks.cancel_scope)
                 tasks.start_soon(_gives_way, desk, tasks.cancel_scope)
@@ -86,11 +93,10 @@ async def _gives_way(desk: Desk, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _signalled(scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _signal in signals:
-            scope.cancel()
-            return
+async def _signalled(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    async for _signal in signals:
+        scope.cancel()
+        return
 
 
 def take_place_of_daemon(state: Path, lock: HostLock) -> bool:

@@ -88,11 +88,15 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def client(server):
-    """The host behind the server; jobs of the test are ended afterwards."""
+    """The host behind the server; jobs of the test are ended, and what it decided is taken back, afterwards."""
     client = Client.connect(environ=server.environ)
     yield client
     for view in client.jobs():
         client.cancel(view["id"], "0s")
+    client.resume()
+    for gpu in client.gpus():
+        if gpu["health"]["status"] == "quarantined":
+            client.release(gpu["uuid"])
     client.close()
 
 
