@@ -28,6 +28,7 @@ class Views:
     now: float
     ranks: dict[JobId, int]
     cause: str | None = None  # why there is no card at all
+    halted: str | None = None  # why nothing can be written down, and so nothing starts
     progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
 
     @classmethod
@@ -39,9 +40,11 @@ class Views:
         simulated: bool,
         now: float,
         cause: str | None = None,
+        halted: str | None = None,
         progress: Mapping[JobId, wire.Progress] | None = None,
     ) -> Views:
-        return cls(state, user, simulated, now, positions(state), None if state.gpus else cause, progress or {})
+        no_card = None if state.gpus else cause
+        return cls(state, user, simulated, now, positions(state), no_card, halted, progress or {})
 
     def job(self, job: Job) -> wire.JobView:
         """The view of a job of the caller's own."""
@@ -57,6 +60,8 @@ class Views:
         queued = current.phase is Phase.QUEUED
         if queued and self.cause and current.request.gpus:
             words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
+        if queued and self.halted:
+            words = f"nothing starts while the queue cannot be written down: {self.halted.rstrip('.')}"
         return wire.job_view(
             current,
             waiting=words if queued else None,

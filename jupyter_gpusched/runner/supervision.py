@@ -331,7 +331,9 @@ class Attempt:
             "signal": -code if code is not None and code < 0 else None,
             "stopped": self.stopped,
             "started_at": self.started_at,
-            "ended_at": self.ended_at or time.time(),
+            "ended_at": self.ended_at
+            if self.ended_at and self.stopped is None
+            else time.time(),  # a stop ends it whole
             "peak_rss_mib": -(-self.peak_rss_kib // 1024) or None,
             "oom_kills": self.counted_kills() if code == -signal.SIGKILL else {},
             "stragglers": self.stragglers,
