@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import traitlets
@@ -168,7 +169,8 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _job_options() -> str:
     parser = argparse.ArgumentParser(add_help=False)
-    options.add_job_options(parser)
+    with patch.dict(wire.NOT_BUILT, clear=True):  # whose help texts are hidden from users
+        options.add_job_options(parser)
     rows = [
         (f"`{_spelled(action)}`", f"`{action.dest}`", _help(action), "not yet" if action.dest in wire.NOT_BUILT else "")
         for action in parser._actions

@@ -128,7 +128,10 @@ class GpuTable(list[dict[str, Any]]):
         printer.text(repr(self))
 
     def _repr_html_(self) -> str:
-        return "".join(map(_gpu_html, self)) or f"<p>{escape(describe.no_gpus(self.cause))}</p>"
+        if not self:
+            return f"<p>{escape(describe.no_gpus(self.cause))}</p>"
+        notes = "".join(f"<div>{escape(note)}</div>" for note in describe.gpu_notes(self).splitlines())
+        return "".join(map(_gpu_html, self)) + notes
 
 
 def _html_table(rows: list[list[str]]) -> str:

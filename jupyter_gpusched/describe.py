@@ -26,6 +26,10 @@ ENDED = {
 """How a job ended, after "the job"."""
 
 
+OLD_S = 5.0
+"""Figures of a card that are older are said to be."""
+
+
 def one_line(text: str | None) -> str:
     """Text of a job or its owner on one line, without characters that a terminal would obey."""
     return " ".join("".join(c if c.isprintable() else " " for c in text or "").split())
@@ -119,7 +123,8 @@ def explained(view: View) -> str:
         attempts = []  # the job's own sentence says the same
     told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
     queued = [one_line(sentence) for sentence in view.get("explanation") or []]
-    return "\n".join([first, *queued, *told, *([one_line(view["advice"])] if view["advice"] else [])])
+    advice = one_line(view["advice"])
+    return "\n".join([first, *queued, *told, *([advice] if advice and advice != first else [])])
 
 
 def held_before(view: View, attempt: View, timeline: Sequence[View], most: int = 5) -> str:
@@ -182,7 +187,7 @@ def details(view: View, now: float | None = None) -> str:
         "cap": {"cooperative": "cooperative: frameworks are asked, not forced, to stay within it"}.get(
             view["cap"] or ""
         ),
-        "advice": one_line(view["advice"]) or None,
+        "advice": None if view["overuse_mib"] is not None else one_line(view["advice"]) or None,  # it stands above
         "cards": SIMULATED if view["simulated"] else None,
     }
     return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
@@ -241,6 +246,30 @@ def gpu_state(gpu: View) -> str:
     return f"{health['status']}{cause}" + (f" {SIMULATED}" if gpu["simulated"] else "")
 
 
+def gpu_notes(gpus: Sequence[View], now: float | None = None) -> str:
+    """What the table has no room for: figures that are old, and who has memory outside the queue; one a line."""
+    now = time.time() if now is None else now
+    return "\n".join(note for gpu in gpus for note in _gpu_notes(gpu, now))
+
+
+def _gpu_notes(gpu: View, now: float) -> list[str]:
+    notes = []
+    if gpu["used_mib"] is not None and now - gpu["sampled_at"] > OLD_S:
+        notes.append(f"GPU {gpu['index']}: these figures are {show_seconds(now - gpu['sampled_at'])} old")
+    outside = [_outsider(holder, now) for holder in gpu["holders"] if holder["kind"] == "foreign"]
+    if gpu.get("unattributed_mib"):
+        outside.append(f"{show_mib(gpu['unattributed_mib'])} that no process admits to")
+    return [*notes, *(f"GPU {gpu['index']}: outside the queue: {words}" for words in outside)]
+
+
+def _outsider(holder: View, now: float) -> str:
+    """A process that is none of ours: ``12.0G, process 812 of ada, for 3m10s (train.ipynb)``."""
+    whose = f" of {one_line(holder['user'])}" if holder["user"] else ""
+    since = f", for {show_seconds(now - holder['since'])}" if holder["since"] is not None else ""
+    notebook = f" ({one_line(holder['notebook'])})" if holder["notebook"] else ""
+    return f"{show_mib(holder['vram_mib'])}, process {holder['pid']}{whose}{since}{notebook}"
+
+
 def alerts_list(alerts: Sequence[View]) -> str:
     """One alert a line, with what to do about it below."""
     lines = []
@@ -270,8 +299,11 @@ def jobs_table(views: Sequence[View], now: float | None = None) -> str:
     return table(job_rows(views, now)) if views else NO_JOBS
 
 
-def gpus_table(gpus: Sequence[View], cause: str | None = None) -> str:
-    return table(gpu_rows(gpus)) if gpus else no_gpus(cause)
+def gpus_table(gpus: Sequence[View], cause: str | None = None, now: float | None = None) -> str:
+    if not gpus:
+        return no_gpus(cause)
+    notes = gpu_notes(gpus, now)
+    return table(gpu_rows(gpus)) + (f"\n{notes}" if notes else "")
 
 
 def no_gpus(cause: str | None) -> str:

@@ -184,6 +184,7 @@ class Handler(RequestHandler):
             simulated=engine.gpus.simulated,
             now=engine.clock(),
             cause=engine.gpus.cause,
+            halted=engine.store_cause,
             progress=self.desk.growth.progress(),
         )
 

@@ -162,7 +162,7 @@ class _Daemon:
 
     def __init__(self, environ: Mapping[str, str], state: Path) -> None:
         self.log = state / "daemon.log"
-        self._environ = _for_a_daemon(environ)
+        self._environ = _for_a_daemon(environ, state)
         self._log_before = self.log.stat().st_size if self.log.exists() else 0
         self._launch()
 
@@ -206,7 +206,12 @@ class _Daemon:
         threading.Thread(target=self._process.wait, name="gpusched-daemon-reaper", daemon=True).start()
 
 
-def _for_a_daemon(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what belongs to one attempt, in case a job of ours starts the host."""
+def _for_a_daemon(environ: Mapping[str, str], state: Path) -> dict[str, str]:
+    """The environment without what belongs to one attempt, in case a job of ours starts the host.
+
+    A state folder that was named is named in full: the daemon is not where we are.
+    """
     inside_a_job = "GPUSCHED_JOB_ID" in environ
-    return {name: value for name, value in environ.items() if not (inside_a_job and name in _OF_ONE_ATTEMPT)}
+    named = {"GPUSCHED_HOME": str(state)} if environ.get("GPUSCHED_HOME") else {}
+    kept = {name: value for name, value in environ.items() if not (inside_a_job and name in _OF_ONE_ATTEMPT)}
+    return kept | named

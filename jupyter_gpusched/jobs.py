@@ -117,7 +117,7 @@ class Job:
         """
         if raw:
             return b"".join(self._host.whole_log(self._id)).decode("utf-8", "replace")
-        return render(newest_text(self._host, self._id, _SHOWN_BYTES))
+        return render(newest_text(self._host, self._id, _SHOWN_BYTES)[0])
 
     def show(self) -> None:
         """Display the job's outputs: text, tables, plots and errors, in their order."""
@@ -220,13 +220,13 @@ def _log_tail(client: Client, job_id: str) -> bytes:
     return client.log_tail(job_id, _TAIL_BYTES)
 
 
-def newest_text(client: Client, job_id: str, most: int) -> str:
-    """The log, or the newest part of a long one with a line that says so."""
+def newest_text(client: Client, job_id: str, most: int) -> tuple[str, bool]:
+    """The log, or the newest part of a long one with a line that says so; and whether it is all of it."""
     raw = client.log_tail(job_id, most)
     if len(raw) < most:
-        return raw.decode("utf-8", "replace")
+        return raw.decode("utf-8", "replace"), True
     note = f"[only the newest {most >> 20} MiB are shown; `jupyter gpusched logs {job_id}` has the whole log]\n"
-    return note + raw.partition(b"\n")[2].decode("utf-8", "replace")
+    return note + raw.partition(b"\n")[2].decode("utf-8", "replace"), False
 
 
 def _display(output: dict[str, Any]) -> None:

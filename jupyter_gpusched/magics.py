@@ -288,9 +288,10 @@ def _wait_and_show(queued: Job) -> None:
 
 def _show_log(job_id: str) -> None:
     """The log as it stands, as a terminal shows it in the end; the newest part if it is long."""
-    text = render(newest_text(host(), job_id, _READ_BYTES))
+    newest, whole = newest_text(host(), job_id, _READ_BYTES)
+    shown = {"output_type": "stream", "name": "stdout", "text": render(newest)}
     rest = f'jupyter_gpusched.job("{job_id}").logs() has all of it'
-    for output in bounded([{"output_type": "stream", "name": "stdout", "text": text}], how_to_get_the_rest=rest):
+    for output in bounded([shown], how_to_get_the_rest=rest, counted=whole):
         (sys.stderr if output["name"] == "stderr" else sys.stdout).write(output["text"])
 
 

@@ -90,9 +90,10 @@ def _text(text: Any) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def bounded(outputs: list[Output], *, how_to_get_the_rest: str) -> list[Output]:
+def bounded(outputs: list[Output], *, how_to_get_the_rest: str, counted: bool = True) -> list[Output]:
     """The newest outputs within the bounds of a notebook, with one line saying what is left out.
 
+    counted  False where the outputs are not all there were: then nobody knows how much is missing.
     Each stream keeps its last 200 lines or 64 KiB, whichever is less; of rich outputs the last 100 stay.
     """
     budget = {"stdout": _Budget(), "stderr": _Budget()}
@@ -110,14 +111,16 @@ def bounded(outputs: list[Output], *, how_to_get_the_rest: str) -> list[Output]:
     left_out = sum(budget_.left_out for budget_ in budget.values())
     rich = sum(output["output_type"] != "stream" for output in outputs) - (MOST_RICH_OUTPUTS - rich_left)
     if left_out or rich:
-        kept.insert(0, {"output_type": "stream", "name": "stderr", "text": _note(left_out, rich, how_to_get_the_rest)})
+        note = _note(left_out, rich, how_to_get_the_rest, counted=counted)
+        kept.insert(0, {"output_type": "stream", "name": "stderr", "text": note})
     return kept
 
 
-def _note(characters: int, rich: int, how: str) -> str:
+def _note(characters: int, rich: int, how: str, *, counted: bool) -> str:
     parts = [f"{characters:,} characters"] if characters else []
     parts += [f"{rich} displays"] if rich else []
-    return f"[earlier output left out here: {' and '.join(parts)}; {how}]\n"
+    what = f": {' and '.join(parts)}" if counted else ""
+    return f"[earlier output left out here{what}; {how}]\n"
 
 
 class _Budget:

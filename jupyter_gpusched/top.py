@@ -21,7 +21,7 @@ from typing import Any
 
 from .client import Client
 from .core.model import GpuSchedError
-from .describe import FINAL, alerts_list, gpu_rows, job_rows, jobs_table, no_gpus, one_line, table
+from .describe import FINAL, alerts_list, gpus_table, job_rows, jobs_table, one_line, table
 
 View = dict[str, Any]
 
@@ -51,7 +51,7 @@ def main(client: Client) -> int:
 def snapshot(client: Client) -> str:
     """How things stand: cards, and jobs that have not ended."""
     gpus = client.gpus()
-    cards = table(gpu_rows(gpus)) if gpus else no_gpus(client.health().get("gpu_cause"))
+    cards = gpus_table(gpus, None if gpus else client.health().get("gpu_cause"))
     live = [view for view in client.jobs() if view["phase"] not in FINAL]
     alerts = alerts_list(client.alerts())
     jobs = jobs_table(_sorted(live)) if live else "No job is waiting or running."
@@ -104,7 +104,7 @@ class Picture:
         views = _sorted(list(self.jobs.values()))
         if self.heard_at is None:
             return [self._heading(views, now)[:width]]
-        cards = table(gpu_rows(self.gpus)) if self.gpus else no_gpus(self.gpu_cause)
+        cards = gpus_table(self.gpus, self.gpu_cause, now)
         told = [f"{alert['severity']}: {one_line(alert['message'])}" for alert in self.alerts.values()]
         lines = [self._heading(views, now), "", *cards.splitlines(), "", *told, *([""] if told else [])]
         rows = table(job_rows(views, now)).splitlines() if views else ["No job is waiting or running."]

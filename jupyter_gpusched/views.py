@@ -29,6 +29,7 @@ class Views:
     simulated: bool
     now: float
     cause: str | None = None  # why there is no card at all
+    halted: str | None = None  # why nothing can be written down, and so nothing starts
     progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
 
     @classmethod
@@ -40,9 +41,10 @@ class Views:
         simulated: bool,
         now: float,
         cause: str | None = None,
+        halted: str | None = None,
         progress: Mapping[JobId, wire.Progress] | None = None,
     ) -> Views:
-        return cls(state, user, simulated, now, None if state.gpus else cause, progress or {})
+        return cls(state, user, simulated, now, None if state.gpus else cause, halted, progress or {})
 
     @cached_property
     def ranks(self) -> dict[JobId, int]:
@@ -64,6 +66,8 @@ class Views:
         queued = current.phase is Phase.QUEUED
         if queued and self.cause and current.request.gpus:
             words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
+        if queued and self.halted:
+            words = f"nothing starts while the queue cannot be written down: {self.halted.rstrip('.')}"
         return job_view(
             current,
             waiting=words if queued else None,

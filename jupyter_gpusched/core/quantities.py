@@ -59,6 +59,11 @@ def show_mib(mib: float | None) -> str:
     return "n/a" if mib is None else f"{mib / 1024:.1f}G"
 
 
+def show_little(mib: float) -> str:
+    """An amount that may be far below one GiB: ``10 MiB``, ``6.0G``."""
+    return f"{mib:.0f} MiB" if mib < 1024 else show_mib(mib)
+
+
 def show_seconds(seconds: float | None) -> str:
     """A span of time for a person: ``4s``, ``3m10s``, ``2h05m``, ``1d04h``."""
     if seconds is None:

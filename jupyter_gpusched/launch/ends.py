@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_gpusched.core.diagnose import diagnose, host_oom, shortage
 from jupyter_gpusched.core.model import ExitRecord, Kind
-from jupyter_gpusched.core.quantities import Mib, show_mib
+from jupyter_gpusched.core.quantities import Mib, show_little
 
 from .values import as_text, integer, seconds, text
 
@@ -30,7 +30,7 @@ def exit_record(raw: dict[str, Any], tail: bytes, kind: Kind, *, now: float) -> 
     if reason == "signal_9" and (kills := raw.get("oom_kills")) and isinstance(kills, dict):
         reason, message = host_oom(kills) or (reason, message)
     if reason in ("signal_9", "host_oom") and peak is not None:
-        message += f"; it had used at most {show_mib(peak)} of host memory"
+        message += f"; it had used at most {show_little(peak)} of host memory"
     survivors = raw.get("survivors")
     stragglers = integer(raw, "stragglers", least=0) or 0
     if stragglers and stopped is None:

@@ -64,11 +64,12 @@ def of_this_boot(record: dict[str, Any]) -> bool:
 
 
 def terminate(record: dict[str, Any]) -> bool:
-    """SIGTERM to the process that a record of this boot names; False when it is gone."""
+    """SIGTERM to the process that a record of this boot names, also if it was stopped; False when it is gone."""
     if not of_this_boot(record) or not is_living(record):
         return False
     with suppress(ProcessLookupError):
-        send(int(record["pid"]), int(record["start_time"]), signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            send(int(record["pid"]), int(record["start_time"]), number)
         return True
     return False
 

@@ -284,7 +284,7 @@ class Attempt:
             self.kill(left)
             return
         self.told.update(left)
-        send_all(left, signal.SIGTERM)
+        ask_to_end(left)
         self.told_at = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
     def tell_newcomers(self, left: dict[int, int]) -> None:
@@ -298,7 +298,7 @@ class Attempt:
             if pid not in self.told and started <= self.told_at + 1 and parent(pid) not in left
         }
         self.told.update(missed)
-        send_all(missed, signal.SIGTERM)
+        ask_to_end(missed)
 
     def kill(self, left: dict[int, int]) -> None:
         """Parents first: one that sees its child killed might exit with a code that hides the signal."""
@@ -313,10 +313,21 @@ class Attempt:
         for _ in range(60):  # a full disk may be freed; the exit code is worth a minute's wait
             try:
                 durable_replace(self.folder, "exit.json", content)
-            except OSError:  # noqa: PERF203
+            except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder
+                if not self.made_folder_anew():
+                    return
+            except OSError:
                 time.sleep(1)
             else:
                 return
+
+    def made_folder_anew(self) -> bool:
+        try:
+            for path in (os.path.dirname(self.folder), self.folder):
+                make_folder(path)
+        except OSError:
+            return False  # the whole state folder is gone, and nobody is left to tell
+        return True
 
     def counted_kills(self) -> dict[str, int]:
         """What those counters have gone up by since the job began."""
@@ -331,7 +342,9 @@ class Attempt:
             "signal": -code if code is not None and code < 0 else None,
             "stopped": self.stopped,
             "started_at": self.started_at,
-            "ended_at": self.ended_at or time.time(),
+            "ended_at": self.ended_at
+            if self.ended_at and self.stopped is None
+            else time.time(),  # a stop ends it whole
             "peak_rss_mib": -(-self.peak_rss_kib // 1024) or None,
             "oom_kills": self.counted_kills() if code == -signal.SIGKILL else {},
             "stragglers": self.stragglers,
@@ -351,6 +364,12 @@ def oom_kills(paths: object) -> dict[str, int]:
         if found:
             counted[path] = int(found[0])
     return counted
+
+
+def ask_to_end(processes: dict[int, int]) -> None:
+    """SIGTERM; one that was stopped (SIGSTOP, a debugger) must go on to take it."""
+    send_all(processes, signal.SIGTERM)
+    send_all(processes, signal.SIGCONT)
 
 
 # In the child, up to exec

@@ -95,6 +95,7 @@ def test_a_locked_database_refuses_a_submission_after_10_s_and_the_cards_are_sho
     os.mkfifo(gate)
     ends_meanwhile = client.submit(command("sh", "-c", f"cat {gate}; exit 3"))
     wait_for(lambda: client.job(ends_meanwhile)["phase"] == "running", "the job does not start")
+    waits_meanwhile = client.submit(command("true", gpus=2, vram=None))
     holder = hold(database)
     with Watch(host.client()) as watch:
         gate.write_text("")  # its end must be written down too, and keeps the writer waiting already
@@ -104,6 +105,7 @@ def test_a_locked_database_refuses_a_submission_after_10_s_and_the_cards_are_sho
             host.client().submit(command("true"))
         took_s = time.monotonic() - start
         health = client.health()
+        waits = client.job(waits_meanwhile)["waiting"]
     assert str(database) in refusal.value.message
     assert "locked by another process" in refusal.value.message
     assert 5 < took_s < within(13)
@@ -112,10 +114,11 @@ def test_a_locked_database_refuses_a_submission_after_10_s_and_the_cards_are_sho
     assert health["status"] == "degraded"
     assert str(database) in " ".join(health["causes"])
     assert client.job(ends_meanwhile)["phase"] == "running"  # nobody is told what is not on disk
+    assert waits.startswith("nothing starts while the queue cannot be written down: The job database")
     holder.kill()
     assert client.wait(client.submit(command("true")))["phase"] == "succeeded"
     assert client.wait(ends_meanwhile)["exit_code"] == 3
-    assert len(client.jobs()) == 2
+    assert len(client.jobs()) == 3
     assert client.health()["status"] == "ok"
 
 

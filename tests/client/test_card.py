@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from jupyter_gpusched.card import MIME, GpuTable, JobTable, job_bundle
+from jupyter_gpusched.describe import gpus_table
 
 EVIL = "<script>alert(1)</script>"
 
@@ -85,14 +86,28 @@ def test_the_job_table_has_a_line_for_each_job(a_view):
     assert "script" not in Tags(shown._repr_html_()).tags
 
 
+def test_old_figures_of_a_card_are_said_to_be_old_and_who_has_memory_outside_the_queue_is_named(a_gpu):
+    foreign = {"kind": "foreign", "job_id": None, "user": EVIL, "pid": 812, "vram_mib": 12288, "since": 900.0,
+               "notebook": None}  # fmt: skip
+    fresh, old = a_gpu(holders=[foreign]), a_gpu(1, sampled_at=985.0, unattributed_mib=2048)
+    unread = a_gpu(2, used_mib=None, sampled_at=0.0)
+    notes = gpus_table([fresh, old, unread], now=1000.0).splitlines()[4:]
+    assert notes == [
+        f"GPU 0: outside the queue: 12.0G, process 812 of {EVIL}, for 1m40s",
+        "GPU 1: these figures are 15s old",
+        "GPU 1: outside the queue: 2.0G that no process admits to",
+    ]
+    assert "script" not in Tags(GpuTable([fresh])._repr_html_()).tags
+
+
 def test_an_empty_job_table_says_how_to_begin():
     assert "%%gpujob" in repr(JobTable([]))
 
 
 def test_the_gpu_table_shows_use_promise_and_the_mark(a_gpu):
-    holder = {"job_id": "abcd1234"}
+    holder = {"kind": "job", "job_id": "abcd1234"}
     shown = GpuTable([a_gpu(holders=[holder]), a_gpu(1, used_mib=None, simulated=False, name=EVIL)])
-    first, second = repr(shown).splitlines()[1:]
+    first, second = repr(shown).splitlines()[1:3]
     assert "6.0G [########..]" in first
     assert "abcd1234" in first
     assert "SIMULATED" in first

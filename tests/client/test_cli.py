@@ -251,6 +251,13 @@ def test_show_explain_tells_what_became_of_each_attempt(fake_host, capsys, a_vie
     assert told == "exit code 1\nattempt 1: signal 9: killed\nattempt 2: exit code 1\n"
 
 
+def test_a_job_that_takes_more_than_it_asked_for_is_told_so_once(fake_host, capsys, a_view):
+    over = "uses 9.0G on GPU 0, 5.0G more than the 4.0G it asked for: ask for 10.0G next time"
+    fake_host.views["abcd1234"] = a_view(phase="running", started_at=1.0, overuse_mib=5120, advice=over)
+    for how in ((), ("--explain",)):
+        assert run(capsys, "show", "abcd1234", *how)[1].count(over) == 1
+
+
 def test_show_explain_tells_who_held_what_before_the_memory_ran_out(fake_host, capsys, a_view):
     gpu = {"uuid": "GPU-a", "index": 3, "name": "Card"}
     attempt = {"number": 1, "message": "the GPU ran out of memory", "reason": "cuda_oom", "ended_at": 100.0}

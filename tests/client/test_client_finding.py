@@ -189,6 +189,17 @@ def test_a_host_started_by_a_job_does_not_inherit_what_belongs_to_the_attempt(en
     assert theirs["GPUSCHED_HOME"] == environ["GPUSCHED_HOME"]
 
 
+def test_a_state_folder_named_from_where_one_is_is_the_same_for_the_host_that_is_started(
+    environ, state, daemon, monkeypatch
+):
+    monkeypatch.chdir(state.parent)
+    client = Client.connect(start=True, environ={**environ, "GPUSCHED_HOME": state.name})
+    try:
+        assert client.health()["environ"]["GPUSCHED_HOME"] == str(state)
+    finally:
+        client.close()
+
+
 def test_outside_a_job_the_users_choice_of_cards_stays(environ, daemon):
     client = Client.connect(start=True, environ={**environ, "CUDA_VISIBLE_DEVICES": "1"})
     try:

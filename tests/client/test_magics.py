@@ -219,6 +219,13 @@ def test_logs_are_shown_rendered_and_bounded(shell, fake_host, a_view):
     assert 'jupyter_gpusched.job("abcd1234").logs()' in shown.stderr
 
 
+def test_of_a_log_that_is_not_read_whole_no_count_is_given_of_what_is_left_out(shell, fake_host, a_view):
+    fake_host.views["abcd1234"] = a_view()
+    fake_host.logs["abcd1234"] = b"line\n" * 600_000
+    shown, _ = run(shell, "%gpulogs abcd1234")
+    assert shown.stderr == '[earlier output left out here; jupyter_gpusched.job("abcd1234").logs() has all of it]\n'
+
+
 def test_following_prints_the_bytes_as_they_come(shell, fake_host, a_view):
     fake_host.views["abcd1234"] = a_view()
     fake_host.logs["abcd1234"] = "éé 1%\r100%\n".encode()

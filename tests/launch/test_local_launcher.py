@@ -96,7 +96,7 @@ async def test_sigkill_is_explained_by_host_memory_and_names_the_peak(bench):
     end = await bench.last()
     assert end.exit.reason == "signal_9"
     assert end.exit.peak_rss_mib > 40
-    assert "host memory" in end.exit.message
+    assert f"at most {end.exit.peak_rss_mib} MiB of host memory" in end.exit.message
 
 
 async def test_what_was_printed_before_sigkill_is_in_the_log(bench):
@@ -401,6 +401,51 @@ async def test_a_script_whose_name_begins_with_a_dash_is_a_script(bench):
     _, folder = bench.start(job=a_job(kind=Kind.SCRIPT), path="-x.py", python=sys.executable)
     await bench.last()
     assert bench.log(folder) == "ran\n"
+
+
+async def test_a_job_that_was_paused_goes_on_and_saves_its_work_when_it_is_cancelled(bench):
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
+        "print('ready')\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "time.sleep(600)"
+    )
+    job, folder = bench.python(code)
+    await bench.until(lambda: bench.log(folder))
+    bench.launcher.stop(job, 1, "cancelled", 600.0, folder)
+    end = await bench.last()
+    assert (end.exit.stopped, end.exit.code) == ("cancelled", 0)
+    assert bench.log(folder) == "ready\nsaved\n"
+
+
+async def test_a_supervisor_that_was_paused_goes_on_when_its_job_is_cancelled(bench):
+    job, folder = bench.start("sh", "-c", "kill -STOP $PPID; echo paused; exec sleep 600")
+    await bench.until(lambda: bench.log(folder))
+    bench.launcher.stop(job, 1, "cancelled", 30.0, folder)
+    end = await bench.last()
+    assert (end.exit.stopped, end.exit.signal) == ("cancelled", signal.SIGTERM)
+
+
+@pytest.mark.parametrize("whose", ["$D", "$(dirname $D)"], ids=["its attempt's", "its own"])
+async def test_a_job_that_removes_its_own_folder_keeps_its_exit_code(bench, whose):
+    bench.start("sh", "-c", f"D=$(dirname $GPUSCHED_STOP_FILE); rm -rf {whose}; exit 4")
+    end = await bench.last()
+    assert isinstance(end, Exited)
+    assert end.exit.code == 4
+
+
+async def test_a_stopped_job_has_ended_when_all_of_it_has_not_only_its_shell(bench):
+    saving = (
+        "import signal, sys, time; signal.signal(15, lambda *_: (time.sleep(1), sys.exit())); print(1); time.sleep(60)"
+    )
+    job, folder = bench.start("sh", "-c", f"{sys.executable} -uc '{saving}'; true")
+    await bench.until(lambda: bench.log(folder))
+    asked = time.time()
+    bench.launcher.stop(job, 1, "cancelled", 30.0, folder)
+    end = await bench.last()
+    assert end.exit.signal == signal.SIGTERM
+    assert end.exit.ended_at >= asked + 1
 
 
 async def test_a_second_stop_ends_it_sooner_but_never_later(bench):
