@@ -8,7 +8,7 @@ for it. Nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from .held import Held
 from .model import Gpu, GpuUuid, Job, JobId, Outcome, Priority, Request, Settings
@@ -36,13 +36,8 @@ class Known(Protocol):
     def past(self) -> Past: ...
 
 
-class Place(NamedTuple):
-    """Where a waiting job stands; smaller is looked at earlier. ``late``: after the urgent ones."""
-
-    late: bool
-    order: tuple[float, ...]
-    submitted_at: float
-    job_id: JobId
+Place = tuple[bool, tuple[float, ...], float, JobId]
+"""Where a waiting job stands; smaller is looked at earlier: urgent ones, then by the policy's order, age and id."""
 
 
 class Facts:
@@ -69,15 +64,18 @@ class Facts:
             self._shares[owner] = share
         return share
 
-    def waiting(self, job: Job, expected_s: float | None = None) -> Waiting:
-        """``expected_s``: its expected run time, where that is known already."""
-        waited = self.now - waits_since(job)
+    def waiting(self, job: Job) -> Waiting:
+        return self._seen(job, self.expected_s(job), self.part(job.request))
+
+    def _seen(self, job: Job, expected_s: float, part: float) -> Waiting:
+        waited_s = self.now - (waits_since(job) if job.attempts else job.submitted_at)
+        share = self._shares.get(job.owner)
         return Waiting(
             job.submitted_at,
-            max(waited, 0.0),
-            self.expected_s(job) if expected_s is None else expected_s,
-            self.part(job.request),
-            self.share(job.owner),
+            waited_s if waited_s > 0.0 else 0.0,  # noqa: FURB136  asked very often
+            expected_s,
+            part,
+            self.share(job.owner) if share is None else share,
             job.priority,
             job.backlog_s or 0.0,
         )
@@ -90,10 +88,10 @@ class Facts:
             part = self._parts[request] = largest_part(mib, request, self.capacity, self.settings)
         return part
 
-    def place(self, job: Job, expected_s: float | None = None) -> Place:
+    def place(self, job: Job, expected_s: float, part: float) -> Place:
         """The job's place in the queue: the policy's, or the one that its owner's order gives it."""
         if job.place_at is None:
-            return self._own_place(job, expected_s)
+            return self._own_place(job, expected_s, part)
         dealt = self._dealt.get(job.owner)
         if dealt is None:
             dealt = self._dealt[job.owner] = self._deal(job.owner)
@@ -102,14 +100,14 @@ class Facts:
     def patience_s(self, job: Job) -> float:
         return self.policy.patience_s(self.waiting(job), self.settings.claim_after_s)
 
-    def _own_place(self, job: Job, expected_s: float | None = None) -> Place:
+    def _own_place(self, job: Job, expected_s: float, part: float) -> Place:
         late = not (self.policy.urgent_first and job.priority is Priority.HIGH)
-        return Place(late, self.policy.order(self.waiting(job, expected_s)), job.submitted_at, job.id)
+        return late, self.policy.order(self._seen(job, expected_s, part)), job.submitted_at, job.id
 
     def _deal(self, owner: str) -> dict[JobId, Place]:
         """The places of all jobs that stand in this owner's order."""
         jobs = [self.state.jobs[job_id] for job_id in self.state.by_hand.get(owner, ())]
-        places = sorted(map(self._own_place, jobs))
+        places = sorted(self._own_place(job, self.expected_s(job), self.part(job.request)) for job in jobs)
         wanted = sorted((job.place_at or 0.0, job.id) for job in jobs)
         return dict(zip((job_id for _, job_id in wanted), places, strict=True))
 
@@ -117,14 +115,13 @@ class Facts:
 def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobId]:
     """The whole queue, or what of it is an owner's, in the order in which jobs are looked at."""
     facts = Facts(state, now)
-    places = [
-        (facts.place(state.jobs[rank.job_id], expected_s), rank.job_id)
-        for group, keyed in state.queue.lines.items()
-        for key, line in keyed.items()
-        if owner is None or owner == key.owner
-        for expected_s in (facts.history.expected_s(key.kin(group.request)),)
-        for rank in line
-    ]
+    places = []
+    for (request, _), keyed in state.queue.lines.items():
+        part = facts.part(request)
+        for key, line in keyed.items():
+            if owner is None or owner == key.owner:
+                expected_s = facts.history.expected_s(key.kin(request))
+                places += [(facts.place(state.jobs[job_id], expected_s, part), job_id) for _, job_id in line]
     return [job_id for _, job_id in sorted(places)]
 
 

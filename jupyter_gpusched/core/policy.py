@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import NamedTuple
 
 from .evict import clear_for, keep_cleared, leaving
 from .facts import Facts, Place, rests, waits_since
+from .history import Kin
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, Grant, Job, JobId, Priority, Request
 from .past import footprint
 from .persistent import Line
-from .queue import LineKey, Rank, line_key
+from .queue import Lines, Rank, line_key
 from .room import Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
 from .state import State
@@ -70,13 +71,16 @@ _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
 
 
-class _Row(NamedTuple):
-    """A line in the pass: jobs that are alike, as many of them as were not looked at yet."""
+@dataclass(slots=True)
+class _Row:
+    """A line in the pass: jobs that are alike. ``rest``: those not looked at yet; None = all but the first."""
 
     request: Request
-    ranks: Iterator[Rank]
+    part: float
+    line: Line[Rank]
     expected_s: float
     compute: float | None
+    rest: Iterator[Rank] | None = None
 
 
 _OLDEST = 128
@@ -128,12 +132,11 @@ class Pass:
         queue, by_hand = self.state.queue, self.state.by_hand
         for group, keyed in queue.lines.items():
             if group.urgent and (self.policy.strict or self.policy.evicts or self._fits_at_best(group.request)):
-                for key, line in keyed.items():
-                    self._join(group.request, key, line)
+                self._join(group.request, self.facts.part(group.request), keyed)
             elif by_hand and not group.urgent and (self.policy.strict or self._fits_at_best(group.request)):
-                for key, line in keyed.items():
-                    if key.by_hand:
-                        self._join(group.request, key, line)
+                in_order = {key: line for key, line in keyed.items() if key.by_hand}
+                if in_order:
+                    self._join(group.request, self.facts.part(group.request), in_order)
         heapify(self.urgent)
 
     def _gather_late(self) -> None:
@@ -147,9 +150,9 @@ class Pass:
             if not (all_of_them or self._fits_at_best(request)):
                 continue
             brief = not all_of_them and not self._fits_long(request)
-            for key, line in keyed.items():
-                if not (by_hand and key.by_hand and urgent_first):
-                    self._join(request, key, line, brief=brief)
+            if by_hand and urgent_first:
+                keyed = {key: line for key, line in keyed.items() if not key.by_hand}  # noqa: PLW2901
+            self._join(request, self.facts.part(request), keyed, brief=brief)
 
     def _fits_at_best(self, request: Request) -> bool:
         """Whether it would fit a job that ends at once and hardly computes; what is kept later is less still."""
@@ -167,26 +170,38 @@ class Pass:
         """Whether it would fit a job that goes on for ever; only a soft claim makes a difference."""
         return math.isinf(self.room.brief_until) or find(self.room, request, compute=0.01) is not None
 
-    def _join(self, request: Request, key: LineKey, line: Line[Rank], *, brief: bool = False) -> None:
-        """``brief``: only if its jobs will have ended when the claimed place is complete."""
-        history = self.facts.history
-        expected_s = history.expected_s(key.kin(request))
-        if brief and self.now + expected_s > self.room.brief_until:
-            return
-        compute = history.compute(key.owner, key.name) if self.measured else None
-        number = len(self.rows)
-        self.rows.append(_Row(request, iter(line), expected_s, compute))
-        head = self._next(number)
-        if head is not None:
-            (self.heads if head[0].late else self.urgent).append(head)
+    def _join(self, request: Request, part: float, lines: Lines, *, brief: bool = False) -> None:
+        """``brief``: only those whose jobs will have ended when the claimed place is complete."""
+        facts, jobs, placed, rows = self.facts, self.state.jobs, self.placed, self.rows
+        history = facts.history
+        latest = self.room.brief_until if brief else math.inf
+        for key, line in lines.items():
+            expected_s = history.expected_s(Kin(key.owner, key.name, request.gpus, key.limit_s))
+            if self.now + expected_s > latest:
+                continue
+            compute = history.compute(key.owner, key.name) if self.measured else None
+            number = len(rows)
+            row = _Row(request, part, line, expected_s, compute)
+            rows.append(row)
+            job = jobs[line.first.job_id]
+            head: _Head | None
+            if job.claim is None and job.not_before is None and job.id not in placed:  # nearly always
+                head = facts.place(job, expected_s, part), number, job.id
+            else:
+                row.rest = iter(line)
+                head = self._next(number)
+            if head is not None:
+                (self.heads if head[0][0] else self.urgent).append(head)
 
     def _next(self, number: int) -> _Head | None:
         """The first job left of a line that may be tried at all."""
         row = self.rows[number]
-        for rank in row.ranks:
+        if row.rest is None:
+            row.rest = islice(row.line, 1, None)
+        for rank in row.rest:
             job = self.state.jobs[rank.job_id]
             if self._is_free(job) and not rests(job, self.now):
-                return self.facts.place(job, row.expected_s), number, job.id
+                return self.facts.place(job, row.expected_s, row.part), number, job.id
         return None
 
     def _is_free(self, job: Job) -> bool:
@@ -199,7 +214,7 @@ class Pass:
             _, number, job_id = heappop(heads)
             if self._try(self.state.jobs[job_id], number):
                 following = self._next(number)
-                if following is not None and following[0].late:
+                if following is not None and following[0][0]:
                     self.heads.append(following)
                 elif following is not None:
                     heappush(heads, following)
@@ -208,21 +223,22 @@ class Pass:
 
     def _go_through(self) -> None:
         """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
-        alike: dict[tuple[_Alike, bool], list[_Head]] = {}
+        alike: dict[tuple[int, bool, float | None, bool], list[_Head]] = {}
         for head in self.heads:
             row = self.rows[head[1]]
             evicts = self.policy.evicts and self.state.jobs[head[2]].priority is Priority.HIGH
-            alike.setdefault((self._alike(row.request, row.expected_s, row.compute), evicts), []).append(head)
+            kind = (id(row.request), self.now + row.expected_s <= self.room.brief_until, row.compute, evicts)
+            alike.setdefault(kind, []).append(head)
         for heads in alike.values():
             heapify(heads)
-        firsts = [(heads[0], heads, evicts) for (_, evicts), heads in alike.items()]
+        firsts = [(heads[0], heads, evicts) for (*_, evicts), heads in alike.items()]
         heapify(firsts)
         while firsts:
             (_, number, job_id), heads, evicts = heappop(firsts)
             heappop(heads)
             if self._try(self.state.jobs[job_id], number):
                 following = self._next(number)
-                if following is not None and following[0].late:
+                if following is not None and following[0][0]:
                     heappush(heads, following)
             elif self.policy.strict:
                 return
