@@ -41,9 +41,10 @@ def clear_for(
     if request.gpus == 0:
         return None
     choices = []
+    moving = bool(ended or state.held.leaving)
     for uuid, offer in room.offers.items():
         if could_hold(offer.card, request, room.settings):
-            choice = _on_card(state, offer, job, now, ended)
+            choice = _on_card(state, offer, job, now, ended, moving=moving)
             if choice is not None:
                 choices.append((choice[0], offer.card.gpu.index, uuid, choice[1]))
     if len(choices) < request.gpus:
@@ -86,21 +87,25 @@ def lost_work(job: Job, now: float) -> float:
 
 
 def _on_card(
-    state: State, offer: Offer, job: Job, now: float, ended: Collection[JobId]
+    state: State, offer: Offer, job: Job, now: float, ended: Collection[JobId], *, moving: bool
 ) -> tuple[float, list[JobId]] | None:
-    """What must be ended on one card, and the work lost by it; None = not even that would be enough."""
+    """What must be ended on one card, and the work lost by it; None = not even that would be enough.
+
+    moving  whether anything at all is about to leave.
+    """
     request = job.request
     level = _RANK[job.priority]
     alone = request.whole_cards or request.exclusive or offer.closed
     grants = offer.card.grants
-    soon = [grant for grant in grants if leaving(grant, state.jobs[grant.job_id], ended)]
+    soon = [grant for grant in grants if leaving(grant, state.busy[grant.job_id], ended)] if moving else []
     if offer.fresh and alone:
         return None
     free_soon = offer.free + sum(grant.promised for grant in soon)
     need = (request.vram or 1) - (free_soon if offer.kept is None else min(free_soon, offer.kept))
-    staying = [state.jobs[grant.job_id] for grant in grants if grant not in soon]
+    staying = [grant.job_id for grant in grants if grant not in soon] if soon else [grant.job_id for grant in grants]
+    asked = (state.busy[job_id] for job_id in staying if job_id in state.held.evictable)
     victims = sorted(
-        (other for other in staying if _may_go(other, level)), key=lambda other: (lost_work(other, now), other.id)
+        (other for other in asked if _may_go(other, level)), key=lambda other: (lost_work(other, now), other.id)
     )
     if alone:
         if len(victims) < len(staying):

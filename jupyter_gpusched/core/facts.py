@@ -7,14 +7,14 @@ for it. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from .held import Held
 from .model import Gpu, GpuUuid, Job, JobId, Outcome, Priority, Request, Settings
 from .past import Past, footprint, largest_part, machine
 from .policies import Waiting
-from .queue import LineKey, Queue, line_key
+from .queue import Queue, line_key
 
 
 class Known(Protocol):
@@ -29,20 +29,15 @@ class Known(Protocol):
     @property
     def queue(self) -> Queue: ...
     @property
-    def busy(self) -> Mapping[JobId, Job]: ...
+    def held(self) -> Held: ...
     @property
-    def by_hand(self) -> frozenset[JobId]: ...
+    def by_hand(self) -> Mapping[str, frozenset[JobId]]: ...
     @property
     def past(self) -> Past: ...
 
 
-class Place(NamedTuple):
-    """Where a waiting job stands; smaller is looked at earlier. ``late``: after the urgent ones."""
-
-    late: bool
-    order: tuple[float, ...]
-    submitted_at: float
-    job_id: JobId
+Place = tuple[bool, tuple[float, ...], float, JobId]
+"""Where a waiting job stands; smaller is looked at earlier: urgent ones, then by the policy's order, age and id."""
 
 
 class Facts:
@@ -53,68 +48,80 @@ class Facts:
         self.settings, self.policy = state.settings, state.settings.policy
         self.history = state.past.history
         self.capacity = machine(state.gpus.values())
-        self.shares = state.past.shares(state.busy.values(), self.capacity, state.settings, now)
+        self._shares: dict[str, float] = {}
         self._parts: dict[Request, float] = {}
-        self._dealt: dict[JobId, Place] | None = None
+        self._dealt: dict[str, dict[JobId, Place]] = {}
 
     def expected_s(self, job: Job) -> float:
         return self.history.expected_s(line_key(job, self.history).kin(job.request))
 
-    def waiting(self, job: Job, key: LineKey | None = None) -> Waiting:
-        key = line_key(job, self.history) if key is None else key
-        request = job.request
+    def share(self, owner: str) -> float:
+        """The part of the machine that an owner has had of late."""
+        share = self._shares.get(owner)
+        if share is None:
+            state = self.state
+            share = state.past.share(owner, state.held, self.capacity, self.settings, self.now)
+            self._shares[owner] = share
+        return share
+
+    def waiting(self, job: Job) -> Waiting:
+        return self._seen(job, self.expected_s(job), self.part(job.request))
+
+    def _seen(self, job: Job, expected_s: float, part: float) -> Waiting:
+        waited_s = self.now - (waits_since(job) if job.attempts else job.submitted_at)
+        share = self._shares.get(job.owner)
+        return Waiting(
+            job.submitted_at,
+            waited_s if waited_s > 0.0 else 0.0,  # noqa: FURB136  asked very often
+            expected_s,
+            part,
+            self.share(job.owner) if share is None else share,
+            job.priority,
+            job.backlog_s or 0.0,
+        )
+
+    def part(self, request: Request) -> float:
+        """The part of the machine that is asked for."""
         part = self._parts.get(request)
         if part is None:
             mib = footprint(request, self.state.gpus.values())
             part = self._parts[request] = largest_part(mib, request, self.capacity, self.settings)
-        return Waiting(
-            submitted_at=job.submitted_at,
-            waited_s=max(0.0, self.now - waits_since(job)),
-            expected_s=self.history.expected_s(key.kin(request)),
-            part=part,
-            share=self.shares.get(job.owner, 0.0),
-            priority=job.priority,
-            backlog_s=job.backlog_s or 0.0,
-        )
+        return part
 
-    def place(self, job: Job, key: LineKey | None = None) -> Place:
+    def place(self, job: Job, expected_s: float, part: float) -> Place:
         """The job's place in the queue: the policy's, or the one that its owner's order gives it."""
         if job.place_at is None:
-            return self._own_place(job, key)
-        if self._dealt is None:
-            self._dealt = self._deal()
-        return self._dealt[job.id]
+            return self._own_place(job, expected_s, part)
+        dealt = self._dealt.get(job.owner)
+        if dealt is None:
+            dealt = self._dealt[job.owner] = self._deal(job.owner)
+        return dealt[job.id]
 
-    def patience_s(self, job: Job, key: LineKey | None = None) -> float:
-        return self.policy.patience_s(self.waiting(job, key), self.settings.claim_after_s)
+    def patience_s(self, job: Job) -> float:
+        return self.policy.patience_s(self.waiting(job), self.settings.claim_after_s)
 
-    def _own_place(self, job: Job, key: LineKey | None = None) -> Place:
+    def _own_place(self, job: Job, expected_s: float, part: float) -> Place:
         late = not (self.policy.urgent_first and job.priority is Priority.HIGH)
-        return Place(late, self.policy.order(self.waiting(job, key)), job.submitted_at, job.id)
+        return late, self.policy.order(self._seen(job, expected_s, part)), job.submitted_at, job.id
 
-    def _deal(self) -> dict[JobId, Place]:
-        """The places of all jobs that stand in an order of their owner's."""
-        owners: dict[str, list[tuple[float, JobId]]] = defaultdict(list)
-        for job_id in self.state.by_hand:
-            job = self.state.jobs[job_id]
-            owners[job.owner].append((job.place_at or 0.0, job_id))
-        dealt: dict[JobId, Place] = {}
-        for wanted in owners.values():
-            places = sorted(self._own_place(self.state.jobs[job_id]) for _, job_id in wanted)
-            dealt.update(zip((job_id for _, job_id in sorted(wanted)), places, strict=True))
-        return dealt
+    def _deal(self, owner: str) -> dict[JobId, Place]:
+        """The places of all jobs that stand in this owner's order."""
+        jobs = [self.state.jobs[job_id] for job_id in self.state.by_hand.get(owner, ())]
+        places = sorted(self._own_place(job, self.expected_s(job), self.part(job.request)) for job in jobs)
+        wanted = sorted((job.place_at or 0.0, job.id) for job in jobs)
+        return dict(zip((job_id for _, job_id in wanted), places, strict=True))
 
 
 def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobId]:
     """The whole queue, or what of it is an owner's, in the order in which jobs are looked at."""
     facts = Facts(state, now)
-    places = [
-        (facts.place(state.jobs[rank.job_id], key), rank.job_id)
-        for keyed in state.queue.lines.values()
-        for key, line in keyed.items()
-        if owner in {None, key.owner}
-        for rank in line
-    ]
+    places = []
+    for (request, _), keyed in state.queue.lines.items():
+        part = facts.part(request)
+        for key, line in keyed.items():
+            if owner is None or owner == key.owner:
+                expected_s = facts.history.expected_s(key.kin(request))
+                places += [(facts.place(state.jobs[job_id], expected_s, part), job_id) for _, job_id in line]
     return [job_id for _, job_id in sorted(places)]
 
 

@@ -86,6 +86,34 @@ class Kin(NamedTuple):
     limit_s: float | None
 
 
+class Outlook(NamedTuple):
+    """What the past says of a run that goes on, as long as neither the past nor the run comes to tell more.
+
+    person, of_all     the past from which it comes; ``of_all`` only where its owner's says too little.
+    since_s, until_s   how long the run must have lasted for it to hold.
+    total_s            how long it will have lasted in the end; None = nothing is known of such long ones.
+    """
+
+    person: Person
+    of_all: Runs | None
+    limit_s: float | None
+    since_s: float
+    until_s: float
+    total_s: float | None
+
+    def remaining_s(self, elapsed_s: float) -> float:
+        limit = self.limit_s
+        open_end = limit is None or limit <= elapsed_s
+        if self.total_s is not None:
+            seconds = self.total_s - elapsed_s
+            if limit is not None and not open_end:
+                seconds = min(seconds, max(limit - elapsed_s, 60.0))
+            return max(20.0, seconds)
+        if limit is not None and not open_end:
+            return max(20.0, 0.7 * (limit - elapsed_s))
+        return max(60.0, 0.5 * elapsed_s)
+
+
 _NOBODY = Person()
 _Told = dict[tuple[Kin, float], float]
 
@@ -150,19 +178,27 @@ class History:
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
-        limit = kin.limit_s
-        open_end = limit is None or limit <= elapsed_s
+        return self.outlook(kin, elapsed_s, share).remaining_s(elapsed_s)
+
+    def outlook(self, kin: Kin, elapsed_s: float, share: float) -> Outlook:
+        """How long such a run will have lasted in the end given that it has already lasted so long."""
+        person = self.people.get(kin.owner, _NOBODY)
         for runs, _ in self._families(kin):
             longer = bisect_right(runs.ordered, elapsed_s)
             left = len(runs.ordered) - longer
             if left >= _TRUSTED:
-                seconds = runs.ordered[longer + min(left - 1, int(share * left))] - elapsed_s
-                if limit is not None and not open_end:
-                    seconds = min(seconds, max(limit - elapsed_s, 60.0))
-                return max(20.0, seconds)
-        if limit is not None and not open_end:
-            return max(20.0, 0.7 * (limit - elapsed_s))
-        return max(60.0, 0.5 * elapsed_s)
+                total_s = runs.ordered[longer + min(left - 1, int(share * left))]
+                of_all = self.runs if runs is self.runs else None
+                return Outlook(person, of_all, kin.limit_s, elapsed_s, runs.ordered[longer], total_s)
+        return Outlook(person, self.runs, kin.limit_s, elapsed_s, math.inf, None)
+
+    def still_holds(self, outlook: Outlook, owner: str, elapsed_s: float) -> bool:
+        """Whether it would be the same now; its kin must be."""
+        return (
+            outlook.since_s <= elapsed_s < outlook.until_s
+            and (outlook.of_all is None or outlook.of_all is self.runs)
+            and outlook.person is self.people.get(owner, _NOBODY)
+        )
 
     def compute(self, owner: str, name: str) -> float | None:
         """The share of a card's processors that such jobs used, or those of their owner; None = never seen."""

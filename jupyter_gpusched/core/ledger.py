@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .held import Held
 from .model import BadRequest, Gpu, GpuUuid, Grant, GrantState, Job, JobId, NeverFits, Request, Settings
 from .quantities import Mib
 from .release import is_earlier, use_of
@@ -33,6 +34,7 @@ class Card:
     foreign    MiB in use that belongs to no grant of ours; None = unknown.
     available  A: what one more job may be promised; None = unknown. It can be negative.
     obstacle   why nothing may start on it now, whatever its figures say.
+    exclusive  whether what is on it lets nobody join.
     """
 
     gpu: Gpu
@@ -42,12 +44,7 @@ class Card:
     foreign: Mib | None
     available: Mib | None
     obstacle: str | None
-
-    @property
-    def exclusive(self) -> bool:
-        if self.gpu.compute_mode == "exclusive_process" and (self.grants or self.gpu.foreign):
-            return True  # the driver lets one process in
-        return any(grant.exclusive for grant in self.grants)
+    exclusive: bool
 
     @property
     def releasing(self) -> Mib:
@@ -66,16 +63,9 @@ class Books:
 
 def read_books(state: State, now: float) -> Books:
     """Add up who holds what. The one place where views and policy get their figures from."""
-    grants: dict[GpuUuid, list[Grant]] = defaultdict(list)
-    active = []
-    for job in state.busy.values():
-        if job.phase.active:
-            active.append(job)
-        for grant in job.grants:
-            grants[grant.gpu].append(grant)
-    cards = {gpu.uuid: _card(gpu, grants[gpu.uuid], state.settings, now) for gpu in devices(state.gpus.values())}
-    cpus, memory = asked(active)
-    return Books(cards, state.settings.cpus - cpus, Mib(state.settings.memory - memory))
+    held, settings = state.held, state.settings
+    cards = {gpu.uuid: _remembered(gpu, held, settings, now) for gpu in devices(state.gpus.values())}
+    return Books(cards, settings.cpus - held.cpus, Mib(settings.memory - held.memory))
 
 
 def devices(gpus: Iterable[Gpu]) -> list[Gpu]:
@@ -116,6 +106,19 @@ def foreign_use(gpu: Gpu, holders: Iterable[JobId]) -> Mib | None:
     return Mib(max(0, used - ours))
 
 
+def _remembered(gpu: Gpu, held: Held, settings: Settings, now: float) -> Card:
+    """The card as it was added up last, if neither it nor what is promised on it has changed."""
+    grants = held.grants.get(gpu.uuid, ())
+    known: tuple[Gpu, tuple[Grant, ...], Settings, Card] | None = held.sums.get(gpu.uuid)
+    if known is None or known[0] is not gpu or known[1] is not grants or known[2] is not settings:
+        card = _card(gpu, grants, settings, now)
+        held.sums[gpu.uuid] = gpu, grants, settings, card
+        return card
+    card = known[3]
+    obstacle = _obstacle(gpu, settings, now)
+    return card if obstacle == card.obstacle else replace(card, obstacle=obstacle)
+
+
 def _card(gpu: Gpu, grants: Sequence[Grant], settings: Settings, now: float) -> Card:
     unseen = promised_but_unseen(gpu, grants)
     return Card(
@@ -126,11 +129,21 @@ def _card(gpu: Gpu, grants: Sequence[Grant], settings: Settings, now: float) -> 
         foreign=foreign_use(gpu, (grant.job_id for grant in grants)),
         available=None if gpu.free is None else Mib(gpu.free - headroom(gpu, settings) - unseen),
         obstacle=_obstacle(gpu, settings, now),
+        exclusive=_is_exclusive(gpu, grants),
     )
+
+
+def _is_exclusive(gpu: Gpu, grants: Sequence[Grant]) -> bool:
+    if gpu.compute_mode == "exclusive_process" and (grants or gpu.foreign):
+        return True  # the driver lets one process in
+    return any(grant.exclusive for grant in grants)
 
 
 def promised_but_unseen(gpu: Gpu, grants: Sequence[Grant]) -> int:
     """The sum of max(0, P - M). Of a job's earlier attempts use is known together, so they count together."""
+    if len({grant.job_id for grant in grants}) == len(grants):  # nearly always, and quick
+        used = gpu.used_by_job
+        return sum(max(0, grant.promised - (used.get(grant.job_id) or 0)) for grant in grants)
     promised: dict[tuple[JobId, bool], int] = defaultdict(int)
     for grant in grants:
         promised[grant.job_id, is_earlier(grants, grant)] += grant.promised

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .held import Held
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
 from .queue import Queue, kin_of
-from .usage import Usage
+from .usage import Holding, Usage
 
 TEACHES = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMEOUT})
 """Ends that say how long such jobs run; one who was cancelled, evicted or lost says nothing."""
@@ -67,24 +68,33 @@ class Past:
         history = past.history.with_run(kin_of(job), until - since, compute=job.compute)
         return replace(past, history=history)
 
-    def shares(self, busy: Iterable[Job], capacity: int, settings: Settings, now: float) -> Mapping[str, float]:
-        """Every user's part of the machine of late, between 0 and 1."""
-        capacity = max(1, capacity)
-        held = []
-        for job in busy:
-            if not job.phase.active:
-                continue
-            attempt, request = job.attempts[-1], job.request
-            if len(attempt.gpus) == 1 and request.cpus is None and request.memory is None:  # nearly all, and quick
-                grant = attempt.gpus[0]
-                held.append((job.owner, grant.promised / capacity, grant.since))
-            elif (since := begun(attempt)) is not None:
-                held.append((job.owner, part(request, attempt, capacity, settings), since))
-        return self.usage.shares(held, now)
+    def share(self, owner: str, held: Held, capacity: int, settings: Settings, now: float) -> float:
+        """A user's part of the machine of late, between 0 and 1."""
+        jobs = held.owners.get(owner, ())
+        known: tuple[tuple[Job, ...], int, Settings, Holding] | None = held.sums.get(("share", owner))
+        if known is None or known[0] is not jobs or known[1] != capacity or known[2] is not settings:
+            holding = Holding.of(_parts(jobs, max(1, capacity), settings))
+            held.sums["share", owner] = jobs, capacity, settings, holding
+        else:
+            holding = known[3]
+        return self.usage.share(owner, holding, now)
+
+
+def _parts(jobs: Iterable[Job], capacity: int, settings: Settings) -> list[tuple[float, float]]:
+    """What part of the machine each of these active jobs has, and since when."""
+    parts = []
+    for job in jobs:
+        attempt, request = job.attempts[-1], job.request
+        if len(attempt.gpus) == 1 and request.cpus is None and request.memory is None:  # nearly all, and quick
+            grant = attempt.gpus[0]
+            parts.append((grant.promised / capacity, grant.since))
+        elif (since := begun(attempt)) is not None:
+            parts.append((part(request, attempt, capacity, settings), since))
+    return parts
 
 
 def appraised(
-    jobs: Sequence[Job], now: float, *, busy: Iterable[Job], queue: Queue, gpus: Mapping[GpuUuid, Gpu], past: Past
+    jobs: Sequence[Job], now: float, *, held: Held, queue: Queue, gpus: Mapping[GpuUuid, Gpu], past: Past
 ) -> tuple[Job, ...]:
     """Jobs at their submission, with what they are expected to take and the backlog that they met.
 
@@ -93,10 +103,9 @@ def appraised(
     """
     capacity = max(1, machine(gpus.values()))
     ahead = float(queue.work)
-    for job in busy:
-        if job.phase.active and (grants := job.attempts[-1].gpus):
-            size = grants[0].promised * len(grants)
-            ahead += max((job.work or 0) - (now - grants[0].since) * size, 60.0 * size)
+    for _, work, since, size in held.loads:
+        left, least = work - (now - since) * size, 60.0 * size
+        ahead += max(left, least)
     told = []
     for job in jobs:
         work = round(past.history.expected_s(kin_of(job)) * footprint(job.request, gpus.values()))

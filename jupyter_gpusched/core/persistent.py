@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 V = TypeVar("V")
 T = TypeVar("T")
+D = TypeVar("D")
 
 _BUCKETS = 512
 _MASK = _BUCKETS - 1
@@ -64,6 +65,13 @@ class Map(Mapping[str, V]):
     def __getitem__(self, key: str) -> V:
         return self._buckets[hash(key) & _MASK][key]
 
+    @overload
+    def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, /, default: V | D) -> V | D: ...
+    def get(self, key: str, /, default: Any = None) -> Any:
+        return self._buckets[hash(key) & _MASK].get(key, default)
+
     def __contains__(self, key: object) -> bool:
         return key in self._buckets[hash(key) & _MASK]
 
@@ -108,6 +116,19 @@ class Line(Generic[T]):
         rest = chunk[:place] + chunk[place + 1 :]
         kept = (rest,) if rest else ()
         return self._of((*self._chunks[:at], *kept, *self._chunks[at + 1 :]), self._size - 1)
+
+    def without(self, items: Iterable[T]) -> Line[T]:
+        """Raises ``KeyError`` if something does not stand here."""
+        gone = set(items)
+        if len(gone) * 8 < self._size:
+            line = self
+            for item in gone:
+                line = line.without_item(item)
+            return line
+        rest = [item for item in self if item not in gone]
+        if len(rest) + len(gone) != self._size:
+            raise KeyError(gone.difference(self))
+        return Line(rest)
 
     @property
     def first(self) -> T:

@@ -10,17 +10,19 @@ something fits is ``room``'s, what the order is ``policies``'; nothing here chan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from .evict import clear_for, keep_cleared, leaving
 from .facts import Facts, Place, rests, waits_since
+from .history import Kin
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, Grant, Job, JobId, Priority, Request
 from .past import footprint
 from .persistent import Line
-from .queue import LineKey, Rank, line_key
+from .queue import Lines, Rank, line_key
 from .room import Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
 from .state import State
@@ -62,8 +64,24 @@ def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
     return room if found is None else kept_softly(room, job.request, found, claim.due)
 
 
+_Alike = tuple[Request, bool, float | None]
+"""What decides whether a job fits: its request, whether it ends before the claimed moment, its use of processors."""
+
 _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """A line in the pass: jobs that are alike. ``rest``: those not looked at yet; None = all but the first."""
+
+    request: Request
+    part: float
+    line: Line[Rank]
+    expected_s: float
+    compute: float | None
+    rest: Iterator[Rank] | None = None
+
 
 _OLDEST = 128
 """So many jobs are asked in a pass whether their patience is over."""
@@ -77,15 +95,16 @@ class Pass:
         self.facts = Facts(state, now)
         self.policy = state.settings.policy
         self.room = open_room(state, now)
+        self.most: list[int] | None = None  # MiB free by card, the largest first; None = to be sorted anew
         self.measured = any(offer.compute is not None for offer in self.room.offers.values())
         self.decisions: list[Decision] = []
         self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
         self.evicted: set[JobId] = set()
-        self.lines: list[tuple[Request, LineKey, Iterator[Rank]]] = []
+        self.rows: list[_Row] = []
         self.heads: list[_Head] = []
         self.urgent: list[_Head] = []
         self.dropped: set[JobId] = set()  # whose claim was given up in this pass
-        self.failed: set[tuple[Request, bool, float | None]] = set()  # room only shrinks: these fit no more
+        self.failed: set[_Alike] = set()  # room only shrinks: these fit no more
         self.softly: Job | None = None  # whose soft claim is to be accounted for at the end
         self.claimed: tuple[str, ...] = ()
         self.due: float | None = None
@@ -95,81 +114,165 @@ class Pass:
         claimant = self._claimant()
         while claimant is not None and self._is_firm(claimant):
             claimant = self._serve(claimant)
-        self._gather()
-        self._go_through(self.urgent)
+        self._gather_early()
+        self._try_in_turn(self.urgent)
         while claimant is not None:
             claimant = self._serve(claimant)
-        self._go_through(self.heads)
+        self._gather_late()
+        self._go_through()
         self._settle()
         return tuple(self.decisions)
 
     # --- lines ------------------------------------------------------------------------
 
-    def _gather(self) -> None:
-        """The heads of all lines that might start or may evict."""
-        most = sorted((offer.free for offer in self.room.offers.values()), reverse=True)
-        strict, evicts = self.policy.strict, self.policy.evicts
-        for (request, urgent), keyed in self.state.queue.lines.items():
-            if strict or (urgent and evicts) or (_may_fit(request, most) and self._fits_at_best(request)):
-                for key, line in keyed.items():
-                    self._join(request, key, line)
-        heapify(self.heads)
+    def _gather_early(self) -> None:
+        """The heads of lines that may go before claims: urgent ones, and what an owner's order may bring there."""
+        if not self.policy.urgent_first:
+            return
+        queue, by_hand = self.state.queue, self.state.by_hand
+        for group, keyed in queue.lines.items():
+            if group.urgent and (self.policy.strict or self.policy.evicts or self._fits_at_best(group.request)):
+                self._join(group.request, self.facts.part(group.request), keyed)
+            elif by_hand and not group.urgent and (self.policy.strict or self._fits_at_best(group.request)):
+                in_order = {key: line for key, line in keyed.items() if key.by_hand}
+                if in_order:
+                    self._join(group.request, self.facts.part(group.request), in_order)
         heapify(self.urgent)
+
+    def _gather_late(self) -> None:
+        """The heads of the other lines that might start, as far as claims leave room for them."""
+        strict, urgent_first, evicts = self.policy.strict, self.policy.urgent_first, self.policy.evicts
+        by_hand = bool(self.state.by_hand)
+        for (request, urgent), keyed in self.state.queue.lines.items():
+            if urgent and urgent_first:
+                continue
+            all_of_them = strict or (urgent and evicts)
+            if not (all_of_them or self._fits_at_best(request)):
+                continue
+            brief = not all_of_them and not self._fits_long(request)
+            if by_hand and urgent_first:
+                keyed = {key: line for key, line in keyed.items() if not key.by_hand}  # noqa: PLW2901
+            self._join(request, self.facts.part(request), keyed, brief=brief)
 
     def _fits_at_best(self, request: Request) -> bool:
         """Whether it would fit a job that ends at once and hardly computes; what is kept later is less still."""
-        return find(self.room, request, ends_at=-math.inf, compute=0.01) is not None
+        return self._may_fit(request) and find(self.room, request, ends_at=-math.inf, compute=0.01) is not None
 
-    def _join(self, request: Request, key: LineKey, line: Line[Rank]) -> None:
-        number = len(self.lines)
-        self.lines.append((request, key, iter(line)))
-        head = self._next(number)
-        if head is not None:
-            self._heads_of(head).append(head)
+    def _may_fit(self, request: Request) -> bool:
+        """Whether enough cards have that much free; what else a request needs is looked at later."""
+        if request.gpus == 0:
+            return True
+        if self.most is None:
+            self.most = sorted((offer.free for offer in self.room.offers.values()), reverse=True)
+        return len(self.most) >= request.gpus and self.most[request.gpus - 1] >= (request.vram or 1)
 
-    def _heads_of(self, head: _Head) -> list[_Head]:
-        return self.heads if head[0].late else self.urgent
+    def _fits_long(self, request: Request) -> bool:
+        """Whether it would fit a job that goes on for ever; only a soft claim makes a difference."""
+        return math.isinf(self.room.brief_until) or find(self.room, request, compute=0.01) is not None
+
+    def _join(self, request: Request, part: float, lines: Lines, *, brief: bool = False) -> None:
+        """``brief``: only those whose jobs will have ended when the claimed place is complete."""
+        facts, jobs, placed, rows = self.facts, self.state.jobs, self.placed, self.rows
+        history = facts.history
+        latest = self.room.brief_until if brief else math.inf
+        for key, line in lines.items():
+            expected_s = history.expected_s(Kin(key.owner, key.name, request.gpus, key.limit_s))
+            if self.now + expected_s > latest:
+                continue
+            compute = history.compute(key.owner, key.name) if self.measured else None
+            number = len(rows)
+            row = _Row(request, part, line, expected_s, compute)
+            rows.append(row)
+            job = jobs[line.first.job_id]
+            head: _Head | None
+            if job.claim is None and job.not_before is None and job.id not in placed:  # nearly always
+                head = facts.place(job, expected_s, part), number, job.id
+            else:
+                row.rest = iter(line)
+                head = self._next(number)
+            if head is not None:
+                (self.heads if head[0][0] else self.urgent).append(head)
 
     def _next(self, number: int) -> _Head | None:
         """The first job left of a line that may be tried at all."""
-        _, key, ranks = self.lines[number]
-        for rank in ranks:
+        row = self.rows[number]
+        if row.rest is None:
+            row.rest = islice(row.line, 1, None)
+        for rank in row.rest:
             job = self.state.jobs[rank.job_id]
             if self._is_free(job) and not rests(job, self.now):
-                return self.facts.place(job, key), number, job.id
+                return self.facts.place(job, row.expected_s, row.part), number, job.id
         return None
 
     def _is_free(self, job: Job) -> bool:
         """Whether nothing has been decided about a job, in this pass or as a claim before it."""
         return (job.claim is None or job.id in self.dropped) and job.id not in self.placed
 
-    def _go_through(self, heads: list[_Head]) -> None:
-        """Start what fits, in order; room only shrinks, so that a line whose first job fails has failed."""
+    def _try_in_turn(self, heads: list[_Head]) -> None:
+        """Start urgent ones that fit, in order, or have others evicted for them."""
         while heads:
             _, number, job_id = heappop(heads)
-            _, key, _ = self.lines[number]
-            job = self.state.jobs[job_id]
-            urgent = key.priority is Priority.HIGH
-            if job.id not in self.placed and not (self._start(job, key) or (urgent and self._evict_for(job))):
-                if self.policy.strict:
-                    return
-                continue
-            following = self._next(number)
-            if following is not None:
-                heappush(self._heads_of(following), following)
+            if self._try(self.state.jobs[job_id], number):
+                following = self._next(number)
+                if following is not None and following[0][0]:
+                    self.heads.append(following)
+                elif following is not None:
+                    heappush(heads, following)
+            elif self.policy.strict:
+                return
 
-    def _start(self, job: Job, key: LineKey | None = None) -> bool:
-        key = line_key(job, self.facts.history) if key is None else key
-        compute = self.facts.history.compute(job.owner, key.name) if self.measured else None
-        ends_at = self.now + self.facts.history.expected_s(key.kin(job.request))
-        alike = (job.request, ends_at <= self.room.brief_until, compute)
+    def _go_through(self) -> None:
+        """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
+        alike: dict[tuple[int, bool, float | None, bool], list[_Head]] = {}
+        for head in self.heads:
+            row = self.rows[head[1]]
+            evicts = self.policy.evicts and self.state.jobs[head[2]].priority is Priority.HIGH
+            kind = (id(row.request), self.now + row.expected_s <= self.room.brief_until, row.compute, evicts)
+            alike.setdefault(kind, []).append(head)
+        for heads in alike.values():
+            heapify(heads)
+        firsts = [(heads[0], heads, evicts) for (*_, evicts), heads in alike.items()]
+        heapify(firsts)
+        while firsts:
+            (_, number, job_id), heads, evicts = heappop(firsts)
+            heappop(heads)
+            if self._try(self.state.jobs[job_id], number):
+                following = self._next(number)
+                if following is not None and following[0][0]:
+                    heappush(heads, following)
+            elif self.policy.strict:
+                return
+            elif not evicts:
+                continue
+            if heads:
+                heappush(firsts, (heads[0], heads, evicts))
+
+    def _try(self, job: Job, number: int) -> bool:
+        """Whether the next of the line may be looked at: this one was decided about, starts, or evicts others."""
+        row = self.rows[number]
+        return (
+            job.id in self.placed
+            or self._start_at(job, row.expected_s, row.compute)
+            or (job.priority is Priority.HIGH and self._evict_for(job))
+        )
+
+    def _alike(self, request: Request, expected_s: float, compute: float | None) -> _Alike:
+        return request, self.now + expected_s <= self.room.brief_until, compute
+
+    def _start(self, job: Job) -> bool:
+        history, key = self.facts.history, line_key(job, self.facts.history)
+        compute = history.compute(job.owner, key.name) if self.measured else None
+        return self._start_at(job, history.expected_s(key.kin(job.request)), compute)
+
+    def _start_at(self, job: Job, expected_s: float, compute: float | None) -> bool:
+        alike, ends_at = self._alike(job.request, expected_s, compute), self.now + expected_s
         fit = None if alike in self.failed else find(self.room, job.request, ends_at=ends_at, compute=compute)
         if fit is None:
             self.failed.add(alike)
             return False
         grants = grants_for(job, fit, self.now)
         self.decisions.append(Placed(job.id, grants))
-        self.room = take(self.room, job.request, grants, compute=compute)
+        self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
         return True
 
@@ -309,12 +412,3 @@ class Pass:
         self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
         self.placed[job.id] = (job, ())
         return True
-
-
-def _may_fit(request: Request, most: Sequence[int]) -> bool:
-    """Whether enough cards have that much free; what else a request needs is looked at later."""
-    if request.gpus == 0:
-        return True
-    if len(most) < request.gpus:
-        return False
-    return most[request.gpus - 1] >= (request.vram or 1)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .history import History, Kin
 from .model import Job, JobId, Phase, Priority, Request
-from .persistent import Line
+from .persistent import Line, Map
 
 
 class Rank(NamedTuple):
@@ -51,15 +51,22 @@ Lines = Mapping[LineKey, Line[Rank]]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """``ages``: all by submission. ``work``: what they were expected to take, MiB of all cards times seconds."""
+    """All that wait, and beside their lines what would otherwise have to be searched for.
+
+    ages      all by submission.
+    work      what they were expected to take, MiB of all cards times seconds.
+    nameless  those whose name says nothing yet, by owner and name, by submission.
+    """
 
     lines: Mapping[Group, Lines] = field(default_factory=dict)
     ages: Line[Rank] = Line()  # noqa: RUF009  frozen
     work: int = 0
+    nameless: Map[Line[Rank]] = field(default_factory=Map)
 
     def moved(self, before: Sequence[Job | None], after: Sequence[Job], history: History) -> Queue:
         """The queue after some jobs changed: who joins a line, who leaves one, and who changes lines."""
         lines: dict[Group, dict[LineKey, Line[Rank]]] = {}
+        nameless: dict[str, Line[Rank]] = {}
         ages, work = self.ages, self.work
         for was, is_now in zip(before, after, strict=True):
             old, new = _stands(was, history), _stands(is_now, history)
@@ -68,33 +75,42 @@ class Queue:
                 continue
             for job, place, joins in ((was, old, False), (is_now, new, True)):
                 if job is not None and place is not None:
-                    group, key, at = place
+                    group, key, at, both = place
                     opened = lines.get(group)
                     if opened is None:
                         opened = lines[group] = dict(self.lines.get(group, {}))
-                    ages = ages.with_item(age(job)) if joins else ages.without_item(age(job))
-                    line = opened.get(key, _NO_LINE)
-                    opened[key] = line.with_item(at) if joins else line.without_item(at)
-                    if not opened[key]:
-                        del opened[key]
-        return self if not lines and work == self.work else Queue(self._with(lines), ages, work)
+                    by_age = at if job.place_at is None else age(job)
+                    ages = ages.with_item(by_age) if joins else ages.without_item(by_age)
+                    _move(opened, key, at, joins=joins)
+                    if both is not None:
+                        nameless.setdefault(both, self.nameless.get(both, _NO_LINE))
+                        _move(nameless, both, by_age, joins=joins, kept=True)
+        if not lines and work == self.work:
+            return self
+        emptied = [both for both, line in nameless.items() if not line]
+        filled = {both: line for both, line in nameless.items() if line}
+        return Queue(self._with(lines), ages, work, self.nameless.changed(filled, emptied))
 
     def with_known(self, owner: str, name: str, jobs: Mapping[JobId, Job]) -> Queue:
         """The queue after the past has begun to say something of a name: its jobs get lines of their own."""
+        nameless = self.nameless.get(_both(owner, name), _NO_LINE)
+        if not nameless or not name:
+            return self
+        leaving: dict[tuple[Group, LineKey], list[Rank]] = {}
+        for at in nameless:
+            job = jobs[at.job_id]
+            leaving.setdefault((_group(job), _line_key(job, "")), []).append(rank(job))
         lines: dict[Group, dict[LineKey, Line[Rank]]] = {}
-        for group, keyed in self.lines.items():
-            for key, line in keyed.items():
-                if key.owner != owner or key.name:
-                    continue
-                leaving = [rank for rank in line if jobs[rank.job_id].name == name]
-                if leaving:
-                    opened = lines.setdefault(group, dict(keyed))
-                    opened[key._replace(name=name)] = Line(leaving)
-                    gone = set(leaving)
-                    opened[key] = Line(rank for rank in line if rank not in gone)
-                    if not opened[key]:
-                        del opened[key]
-        return replace(self, lines=self._with(lines)) if lines else self
+        for (group, key), ranks in leaving.items():
+            opened = lines.get(group)
+            if opened is None:
+                opened = lines[group] = dict(self.lines[group])
+            opened[key._replace(name=name)] = Line(ranks)
+            opened[key] = opened[key].without(ranks)
+            if not opened[key]:
+                del opened[key]
+        nameless_left = self.nameless.changed({}, [_both(owner, name)])
+        return replace(self, lines=self._with(lines), nameless=nameless_left)
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -113,6 +129,23 @@ class Queue:
 _NO_LINE: Line[Rank] = Line()
 
 
+def _both(owner: str, name: str) -> str:
+    return f"{owner}\0{name}"
+
+
+K = TypeVar("K")
+
+
+def _move(lines: dict[K, Line[Rank]], key: K, at: Rank, *, joins: bool, kept: bool = False) -> None:
+    """One joins or leaves a line. ``kept``: also when it is empty then."""
+    line = lines.get(key, _NO_LINE)
+    line = line.with_item(at) if joins else line.without_item(at)
+    if line or kept:
+        lines[key] = line
+    else:
+        del lines[key]
+
+
 def rank(job: Job) -> Rank:
     return Rank(job.submitted_at if job.place_at is None else job.place_at, job.id)
 
@@ -122,7 +155,10 @@ def age(job: Job) -> Rank:
 
 
 def line_key(job: Job, history: History) -> LineKey:
-    name = job.name if history.knows(job.owner, job.name) else ""
+    return _line_key(job, job.name if history.knows(job.owner, job.name) else "")
+
+
+def _line_key(job: Job, name: str) -> LineKey:
     return LineKey(job.owner, name, job.priority, job.time_limit_s, job.place_at is not None)
 
 
@@ -130,8 +166,13 @@ def kin_of(job: Job) -> Kin:
     return Kin(job.owner, job.name, job.request.gpus, job.time_limit_s)
 
 
-def _stands(job: Job | None, history: History) -> tuple[Group, LineKey, Rank] | None:
-    """Where a job stands; None for one that does not wait."""
+def _stands(job: Job | None, history: History) -> tuple[Group, LineKey, Rank, str | None] | None:
+    """Where a job stands, and by what it is found once its name says something; None for one that does not wait."""
     if job is None or job.phase is not Phase.QUEUED:
         return None
-    return Group(job.request, job.priority is Priority.HIGH), line_key(job, history), rank(job)
+    key = line_key(job, history)
+    return _group(job), key, rank(job), None if key.name else _both(job.owner, job.name)
+
+
+def _group(job: Job) -> Group:
+    return Group(job.request, job.priority is Priority.HIGH)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
-from .model import GpuUuid, Grant, Job, Phase, Request
+from .history import Outlook
+from .model import GpuUuid, Grant, Job, JobId, Phase, Request
 from .past import begun
 from .quantities import Mib
 from .queue import kin_of
@@ -68,15 +70,20 @@ def shadow(
         for grant in grants:
             if grant.gpu in ahead.jobs:
                 ahead.jobs[grant.gpu] += 1
-    ends.sort(key=lambda end: end[:2])
+    ends.sort(key=_WHEN)
+    ready = {uuid for uuid in suited if _is_ready(ahead, suited[uuid], uuid, request)}
     at, number = now, 0
-    while (cards := _complete(ahead, suited, request, preferred)) is None:
+    while len(ready) < request.gpus or not _host_has(ahead, request):
         if number >= len(ends):
             return None
         at = ends[number][0]
         while number < len(ends) and ends[number][0] <= at:
-            _let_go(ahead, ends[number])
+            for uuid in _let_go(ahead, ends[number]):
+                if uuid not in ready and _is_ready(ahead, suited[uuid], uuid, request):
+                    ready.add(uuid)
             number += 1
+    best = sorted(ready, key=lambda uuid: (uuid not in preferred, ahead.free[uuid], suited[uuid].card.gpu.index, uuid))
+    cards = tuple(best[: request.gpus])
     left = {uuid: 0 if _alone(request) else ahead.free[uuid] - (request.vram or 0) for uuid in cards}
     return Shadow(at, cards, left, ahead.cpus - (request.cpus or 0), ahead.memory - (request.memory or 0))
 
@@ -101,54 +108,58 @@ def kept_softly(room: Room, request: Request, found: Shadow, due: float | None) 
 
 
 _End = tuple[float, str, tuple[Grant, ...], Job]
+_WHEN = itemgetter(0, 1)
 
 
 def _ends(state: State, now: float) -> list[_End]:
     """When what is on the machine will have gone, as far as is known."""
-    history = state.past.history
+    history, outlooks = state.past.history, state.held.outlooks
+    known: dict[JobId, tuple[Job, Outlook]] = {}
     ends: list[_End] = []
     for job_id, job in state.busy.items():
         if job.phase is Phase.STOPPING or not job.phase.active:
             at = now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
         else:
             since = begun(job.attempts[-1])
-            at = now + history.remaining_s(kin_of(job), 0.0 if since is None else now - since, QUANTILE)
+            elapsed_s = 0.0 if since is None else now - since
+            was, outlook = outlooks.get(job_id, _UNKNOWN)
+            if outlook is None or was is not job or not history.still_holds(outlook, job.owner, elapsed_s):
+                outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE)
+            known[job_id] = job, outlook
+            at = now + outlook.remaining_s(elapsed_s)
         ends.append((at, job_id, job.grants, job))
+    outlooks.clear()
+    outlooks.update(known)
     return ends
 
 
-def _let_go(ahead: _Ahead, end: _End) -> None:
+_UNKNOWN = (None, None)
+
+
+def _let_go(ahead: _Ahead, end: _End) -> list[GpuUuid]:
+    """Returns the cards on which something has become free."""
     _, _, grants, job = end
+    cards = []
     for grant in grants:
         if grant.gpu in ahead.free:
             ahead.free[grant.gpu] += grant.promised
             ahead.jobs[grant.gpu] -= 1
+            cards.append(grant.gpu)
     if job.phase.active or job.phase is Phase.QUEUED:
         ahead.cpus += job.request.cpus or 0
         ahead.memory += job.request.memory or 0
+    return cards
 
 
-def _complete(
-    ahead: _Ahead, suited: Mapping[GpuUuid, Offer], request: Request, preferred: Collection[GpuUuid]
-) -> tuple[GpuUuid, ...] | None:
-    if (request.cpus or 0) > ahead.cpus or (request.memory or 0) > ahead.memory:
-        return None
-    if request.gpus == 0:
-        return ()
-    if _alone(request):
-        ready = [uuid for uuid, jobs in ahead.jobs.items() if jobs == 0 and ahead.free[uuid] >= (request.vram or 1)]
-    else:
-        vram = request.vram or 0
-        ready = [uuid for uuid, free in ahead.free.items() if free >= vram and _open(suited[uuid], ahead, uuid)]
-    if len(ready) < request.gpus:
-        return None
-    ready.sort(key=lambda uuid: (uuid not in preferred, ahead.free[uuid], suited[uuid].card.gpu.index, uuid))
-    return tuple(ready[: request.gpus])
+def _host_has(ahead: _Ahead, request: Request) -> bool:
+    return (request.cpus or 0) <= ahead.cpus and (request.memory or 0) <= ahead.memory
 
 
-def _open(offer: Offer, ahead: _Ahead, uuid: GpuUuid) -> bool:
-    """An exclusive job keeps its card closed until it has gone."""
-    return not offer.closed or ahead.jobs[uuid] == 0
+def _is_ready(ahead: _Ahead, offer: Offer, uuid: GpuUuid, request: Request) -> bool:
+    """Whether the card will do then, and from then on. An exclusive job keeps its card closed until it has gone."""
+    if ahead.jobs[uuid] and (offer.closed or _alone(request)):
+        return False
+    return ahead.free[uuid] >= (request.vram or (1 if _alone(request) else 0))
 
 
 def _alone(request: Request) -> bool:

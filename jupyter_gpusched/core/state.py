@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from .compute import watched as with_compute
 from .facts import order_of
+from .held import Held
 from .idle import Key, Quiet, observe, remembered
 from .machine import JobEvent, advance
 from .messages import (
@@ -95,9 +96,10 @@ class State:
 
     queue        queued jobs, by lines.
     busy         jobs that are in an attempt or still hold grants, in the order of their ids.
+    held         what the busy ones hold, added up.
     releasing    those with a grant that is being released.
     backing_off  queued jobs with a ``not_before``.
-    by_hand      queued jobs that their owner put in an order.
+    by_hand      queued jobs that their owner put in an order, by owner.
     claimants    queued jobs for which cards are kept.
     past         what ended attempts teach, and who has used how much.
     seen         the cards as last sampled; ``gpus`` are the same with their quarantine.
@@ -110,9 +112,10 @@ class State:
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
     busy: Mapping[JobId, Job] = field(default_factory=dict)
+    held: Held = field(default_factory=Held)
     releasing: frozenset[JobId] = frozenset()
     backing_off: frozenset[JobId] = frozenset()
-    by_hand: frozenset[JobId] = frozenset()
+    by_hand: Mapping[str, frozenset[JobId]] = field(default_factory=dict)
     claimants: frozenset[JobId] = frozenset()
     past: Past = field(default_factory=Past)
     seen: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
@@ -182,7 +185,7 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
         if job.id in state.jobs or job.id in seen or job.phase is not Phase.QUEUED:
             raise IllegalTransition(state.jobs.get(job.id, job), event)
         seen.add(job.id)
-    jobs = appraised(event.jobs, now, busy=_busy_jobs(state), queue=state.queue, gpus=state.gpus, past=state.past)
+    jobs = appraised(event.jobs, now, held=state.held, queue=state.queue, gpus=state.gpus, past=state.past)
     changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
     return Step(_with_jobs(state, jobs), changes)
 
@@ -383,11 +386,28 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
         queue=queue.moved(before, changed, past.history),
         busy=_busy(state.busy, ids, {job.id: job for job in live if job.phase.active or job.grants}),
         releasing=_members(state.releasing, ids, (job.id for job in live if _is_releasing(job))),
-        by_hand=_members(state.by_hand, ids, (job.id for job in live if _is_by_hand(job))),
+        by_hand=_by_hand(state.by_hand, before, live),
         backing_off=_members(state.backing_off, ids, (job.id for job in live if job.not_before is not None)),
         claimants=_members(state.claimants, ids, (job.id for job in live if job.claim is not None)),
+        held=state.held.moved(before, changed),
         past=past,
     )
+
+
+def _by_hand(
+    known: Mapping[str, frozenset[JobId]], before: Sequence[Job | None], live: Sequence[Job]
+) -> Mapping[str, frozenset[JobId]]:
+    left = [job for job in before if job is not None and _is_by_hand(job)]
+    joined = [job for job in live if _is_by_hand(job)]
+    if not left and not joined:
+        return known
+    changed: dict[str, set[JobId]] = {job.owner: set(known.get(job.owner, ())) for job in (*left, *joined)}
+    for job in left:
+        changed[job.owner].discard(job.id)
+    for job in joined:
+        changed[job.owner].add(job.id)
+    merged = {**known, **{owner: frozenset(ids) for owner, ids in changed.items()}}
+    return {owner: ids for owner, ids in merged.items() if ids}
 
 
 def _is_by_hand(job: Job) -> bool:
@@ -400,8 +420,12 @@ def _busy(busy: Mapping[JobId, Job], changed: set[JobId], now_in: dict[JobId, Jo
         return busy
     if now_in.keys() <= busy.keys() and now_in.keys() == changed & busy.keys():
         return {**busy, **now_in}
-    kept = {job_id: job for job_id, job in busy.items() if job_id not in changed}
-    return dict(sorted({**kept, **now_in}.items()))
+    joined = {**busy, **now_in}
+    for job_id in changed - now_in.keys():
+        joined.pop(job_id, None)
+    if now_in.keys() <= busy.keys():
+        return joined
+    return {job_id: joined[job_id] for job_id in sorted(joined)}
 
 
 def _is_releasing(job: Job) -> bool:

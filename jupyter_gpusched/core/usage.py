@@ -7,16 +7,31 @@ memory, CPUs or host memory, whichever is the larger part. Frozen.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 HALF_LIFE_S = 4 * 3600.0
 _FORGOTTEN = 1e-4
 
 
-Held = tuple[str, float, float]
-"""A part of the machine that a user has and since when: owner, part, moment."""
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Parts of the machine that somebody has now, so summed up that time needs no look at each of them.
+
+    parts    of all together.
+    lacking  what of it had not become share yet at the moment ``at``, when the last of them was taken.
+    """
+
+    parts: float = 0.0
+    lacking: float = 0.0
+    at: float = 0.0
+
+    @classmethod
+    def of(cls, held: Sequence[tuple[float, float]]) -> Holding:
+        """Of parts and the moments since when they are held."""
+        at = max((since for _, since in held), default=0.0)
+        parts = sum(part for part, _ in held)
+        return cls(parts, sum(part * _decay(at - since) for part, since in held), at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +52,14 @@ class Usage:
         kept[owner] = (share * _decay(until - at) + gained, until)
         return Usage(kept)
 
-    def shares(self, running: Iterable[Held], now: float) -> Mapping[str, float]:
-        """Every user's share now, what is running included."""
-        shares: defaultdict[str, float] = defaultdict(float)
-        for owner, (share, at) in self.ended.items():
-            shares[owner] = share * _decay(max(0.0, now - at))
-        for owner, part, since in running:
-            if now > since:
-                shares[owner] += part * (1.0 - _decay(now - since))
-        return shares
+    def share(self, owner: str, holding: Holding, now: float) -> float:
+        """A user's share now, with what that one is holding."""
+        share, at = self.ended.get(owner, _NOTHING)
+        had = share * _decay(max(0.0, now - at)) if share else 0.0
+        return had + holding.parts - holding.lacking * _decay(max(0.0, now - holding.at)) if holding.parts else had
+
+
+_NOTHING = (0.0, 0.0)
 
 
 def _decay(seconds: float) -> float:

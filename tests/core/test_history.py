@@ -7,7 +7,7 @@ import pytest
 from jupyter_gpusched.core.history import PRIOR_S, History, Kin
 from jupyter_gpusched.core.model import Attempt, Outcome
 from jupyter_gpusched.core.past import Past
-from jupyter_gpusched.core.usage import HALF_LIFE_S, Usage
+from jupyter_gpusched.core.usage import HALF_LIFE_S, Holding, Usage
 from tests.core.conftest import SETTINGS, G, card, grant, job
 
 ANN = Kin("ann", "train", 1, None)
@@ -75,10 +75,20 @@ def test_the_use_of_processors_is_learned_by_name():
 
 def test_a_share_grows_while_something_runs_and_halves_after_a_half_life():
     usage = Usage().with_end("ann", 1.0, 0.0, HALF_LIFE_S)
-    assert usage.shares([], HALF_LIFE_S)["ann"] == pytest.approx(0.5)
-    assert usage.shares([], 2 * HALF_LIFE_S)["ann"] == pytest.approx(0.25)
-    assert usage.shares([("ann", 0.5, 2 * HALF_LIFE_S)], 3 * HALF_LIFE_S)["ann"] == pytest.approx(0.125 + 0.25)
-    assert "bob" not in usage.shares([], 0.0)
+    nothing = Holding.of([])
+    assert usage.share("ann", nothing, HALF_LIFE_S) == pytest.approx(0.5)
+    assert usage.share("ann", nothing, 2 * HALF_LIFE_S) == pytest.approx(0.25)
+    half = Holding.of([(0.5, 2 * HALF_LIFE_S)])
+    assert usage.share("ann", half, 2 * HALF_LIFE_S) == pytest.approx(0.25)
+    assert usage.share("ann", half, 3 * HALF_LIFE_S) == pytest.approx(0.125 + 0.25)
+    assert usage.share("bob", nothing, 0.0) == 0.0
+
+
+def test_a_share_of_several_holdings_is_the_sum_of_what_each_has_gained():
+    held = [(0.25, 0.0), (0.125, HALF_LIFE_S), (0.5, 2 * HALF_LIFE_S)]
+    now = 3 * HALF_LIFE_S
+    each = sum(Usage().share("ann", Holding.of([one]), now) for one in held)
+    assert Usage().share("ann", Holding.of(held), now) == pytest.approx(each)
 
 
 def test_who_had_how_much_is_learned_while_no_card_answers_and_is_never_more_than_all():
@@ -87,4 +97,4 @@ def test_who_had_how_much_is_learned_while_no_card_answers_and_is_never_more_tha
     for gpus, part in (((), 0.25), ((card(), card(1)), 0.125), ((card(total=4 * G),), 1.0)):
         ended = replace(one, attempts=(Attempt(1, (held,), 0.0, HALF_LIFE_S, Outcome.SUCCEEDED),))
         past = Past.of([ended], gpus, SETTINGS)
-        assert past.usage.shares([], HALF_LIFE_S)["ann"] == pytest.approx(part / 2)
+        assert past.usage.share("ann", Holding(), HALF_LIFE_S) == pytest.approx(part / 2)
