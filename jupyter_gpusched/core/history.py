@@ -115,7 +115,8 @@ class Outlook(NamedTuple):
 
 
 _NOBODY = Person()
-_Told = dict[tuple[Kin, float], float]
+_Told = dict[tuple[str, int, float | None, float], float]
+_ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class History:
     runs: Runs = Runs()
     estimates: Estimates = Estimates()
     _told: dict[str, _Told] = field(default_factory=dict, compare=False, repr=False)
-    _told_by_all: _Told = field(default_factory=dict, compare=False, repr=False)
+    _told_by_all: _ToldByAll = field(default_factory=dict, compare=False, repr=False)
 
     def with_run(self, kin: Kin, seconds: float, *, compute: float | None) -> History:
         """The history after one more run; ``compute`` is the share of its card's processors, where it was seen."""
@@ -154,19 +155,25 @@ class History:
 
     def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
         """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
-        asked = (kin, share)
-        own = self._told.get(kin.owner)
-        told = self._told_by_all.get(asked) if own is None or asked not in own else own[asked]
-        if told is not None:
-            return told
+        return self.expected_of(kin.owner, kin.name, kin.gpus, kin.limit_s, share)
+
+    def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = _MIDDLE) -> float:
+        """The same for somebody who has not made a ``Kin`` of it; asked very often."""
+        own = self._told.get(owner)
+        told = None if own is None else own.get((name, gpus, limit_s, share))
+        if told is None:
+            told = self._told_by_all.get((owner, name, gpus, limit_s, share))
+        return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
+
+    def _newly_expected(self, kin: Kin, share: float) -> float:
         told = max(10.0, self._total(kin, share))
         if self._is_known(kin):
             own = self._told.setdefault(kin.owner, {})
             if len(own) > _MOST_TOLD:
                 own.clear()
-            own[asked] = told
+            own[kin.name, kin.gpus, kin.limit_s, share] = told
         else:
-            self._told_by_all[asked] = told
+            self._told_by_all[kin.owner, kin.name, kin.gpus, kin.limit_s, share] = told
         return told
 
     def _is_known(self, kin: Kin) -> bool:
@@ -174,7 +181,11 @@ class History:
         person = self.people.get(kin.owner, _NOBODY)
         if kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES:
             return False
-        return any(len(runs.ordered) >= needed for runs, needed in list(self._families(kin))[:-1])
+        return (
+            len(person.names.get(kin.name, _NO_RUNS).ordered) >= KNOWN_AFTER
+            or len(person.by_gpus.get(kin.gpus, _NO_RUNS).ordered) >= _TRUSTED
+            or len(person.runs.ordered) >= _TRUSTED
+        )
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
