@@ -36,11 +36,18 @@ _MIDDLE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The latest run times of one family, in seconds; ``typical_s`` lies between median and mean."""
+    """The latest run times of one family, in seconds."""
 
     recent: tuple[float, ...] = ()
     ordered: tuple[float, ...] = ()
-    typical_s: float = 0.0
+    _typical: list[float] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def typical_s(self) -> float:
+        """Between median and mean. Worked out once it is asked for."""
+        if not self._typical:
+            self._typical.append((sum(map(math.sqrt, self.ordered)) / len(self.ordered)) ** 2 if self.ordered else 0.0)
+        return self._typical[0]
 
     def with_run(self, seconds: float, *, kept: int) -> Runs:
         recent, ordered = (*self.recent, seconds), list(self.ordered)
@@ -48,7 +55,7 @@ class Runs:
         if len(recent) > kept:
             del ordered[bisect_left(ordered, recent[0])]
             recent = recent[1:]
-        return Runs(recent, tuple(ordered), (sum(map(math.sqrt, ordered)) / len(ordered)) ** 2)
+        return Runs(recent, tuple(ordered))
 
     def quantile(self, share: float) -> float:
         return self.typical_s if share == _MIDDLE else _quantile(self.ordered, share)
@@ -166,26 +173,25 @@ class History:
         return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
 
     def _newly_expected(self, kin: Kin, share: float) -> float:
-        told = max(10.0, self._total(kin, share))
-        if self._is_known(kin):
-            own = self._told.setdefault(kin.owner, {})
-            if len(own) > _MOST_TOLD:
-                own.clear()
-            own[kin.name, kin.gpus, kin.limit_s, share] = told
+        person = self.people.get(kin.owner, _NOBODY)
+        by_name, by_gpus = person.names.get(kin.name, _NO_RUNS), person.by_gpus.get(kin.gpus, _NO_RUNS)
+        family: Runs | None = None
+        for runs, needed in ((by_name, KNOWN_AFTER), (by_gpus, _TRUSTED), (person.runs, _TRUSTED)):
+            if len(runs.ordered) >= needed:
+                family = runs
+                break
+        of_owner = family is not None and not (kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES)
+        if family is None and len(self.runs.ordered) >= _TRUSTED:
+            family = self.runs
+        told = max(10.0, self._blended(kin, share, family, own=family is by_name))
+        if of_owner:  # its owner's past alone says what is expected of such a job
+            known = self._told.setdefault(kin.owner, {})
+            if len(known) > _MOST_TOLD:
+                known.clear()
+            known[kin.name, kin.gpus, kin.limit_s, share] = told
         else:
             self._told_by_all[kin.owner, kin.name, kin.gpus, kin.limit_s, share] = told
         return told
-
-    def _is_known(self, kin: Kin) -> bool:
-        """Whether its owner's past alone says what is expected of such a job."""
-        person = self.people.get(kin.owner, _NOBODY)
-        if kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES:
-            return False
-        return (
-            len(person.names.get(kin.name, _NO_RUNS).ordered) >= KNOWN_AFTER
-            or len(person.by_gpus.get(kin.gpus, _NO_RUNS).ordered) >= _TRUSTED
-            or len(person.runs.ordered) >= _TRUSTED
-        )
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
@@ -232,14 +238,8 @@ class History:
         yield person.runs, _TRUSTED
         yield self.runs, _TRUSTED
 
-    def _total(self, kin: Kin, share: float) -> float:
-        own = True
-        family: Runs | None = None
-        for runs, needed in self._families(kin):
-            if len(runs.ordered) >= needed:
-                family = runs
-                break
-            own = False
+    def _blended(self, kin: Kin, share: float, family: Runs | None, *, own: bool) -> float:
+        """``own``: the family are runs of the same name."""
         guessed = self._corrected(kin, share)
         if family is None:
             return guessed if guessed is not None else PRIOR_S * (1 if share <= 0.6 else 3)
