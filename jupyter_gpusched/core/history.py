@@ -36,11 +36,18 @@ _MIDDLE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The latest run times of one family, in seconds; ``typical_s`` lies between median and mean."""
+    """The latest run times of one family, in seconds."""
 
     recent: tuple[float, ...] = ()
     ordered: tuple[float, ...] = ()
-    typical_s: float = 0.0
+    _typical: list[float] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def typical_s(self) -> float:
+        """Between median and mean. Worked out once it is asked for."""
+        if not self._typical:
+            self._typical.append((sum(map(math.sqrt, self.ordered)) / len(self.ordered)) ** 2 if self.ordered else 0.0)
+        return self._typical[0]
 
     def with_run(self, seconds: float, *, kept: int) -> Runs:
         recent, ordered = (*self.recent, seconds), list(self.ordered)
@@ -48,7 +55,7 @@ class Runs:
         if len(recent) > kept:
             del ordered[bisect_left(ordered, recent[0])]
             recent = recent[1:]
-        return Runs(recent, tuple(ordered), (sum(map(math.sqrt, ordered)) / len(ordered)) ** 2)
+        return Runs(recent, tuple(ordered))
 
     def quantile(self, share: float) -> float:
         return self.typical_s if share == _MIDDLE else _quantile(self.ordered, share)
@@ -115,7 +122,8 @@ class Outlook(NamedTuple):
 
 
 _NOBODY = Person()
-_Told = dict[tuple[Kin, float], float]
+_Told = dict[tuple[str, int, float | None, float], float]
+_ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +132,7 @@ class History:
     runs: Runs = Runs()
     estimates: Estimates = Estimates()
     _told: dict[str, _Told] = field(default_factory=dict, compare=False, repr=False)
-    _told_by_all: _Told = field(default_factory=dict, compare=False, repr=False)
+    _told_by_all: _ToldByAll = field(default_factory=dict, compare=False, repr=False)
 
     def with_run(self, kin: Kin, seconds: float, *, compute: float | None) -> History:
         """The history after one more run; ``compute`` is the share of its card's processors, where it was seen."""
@@ -154,27 +162,36 @@ class History:
 
     def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
         """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
-        asked = (kin, share)
-        own = self._told.get(kin.owner)
-        told = self._told_by_all.get(asked) if own is None or asked not in own else own[asked]
-        if told is not None:
-            return told
-        told = max(10.0, self._total(kin, share))
-        if self._is_known(kin):
-            own = self._told.setdefault(kin.owner, {})
-            if len(own) > _MOST_TOLD:
-                own.clear()
-            own[asked] = told
-        else:
-            self._told_by_all[asked] = told
-        return told
+        return self.expected_of(kin.owner, kin.name, kin.gpus, kin.limit_s, share)
 
-    def _is_known(self, kin: Kin) -> bool:
-        """Whether its owner's past alone says what is expected of such a job."""
+    def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = _MIDDLE) -> float:
+        """The same for somebody who has not made a ``Kin`` of it; asked very often."""
+        own = self._told.get(owner)
+        told = None if own is None else own.get((name, gpus, limit_s, share))
+        if told is None:
+            told = self._told_by_all.get((owner, name, gpus, limit_s, share))
+        return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
+
+    def _newly_expected(self, kin: Kin, share: float) -> float:
         person = self.people.get(kin.owner, _NOBODY)
-        if kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES:
-            return False
-        return any(len(runs.ordered) >= needed for runs, needed in list(self._families(kin))[:-1])
+        by_name, by_gpus = person.names.get(kin.name, _NO_RUNS), person.by_gpus.get(kin.gpus, _NO_RUNS)
+        family: Runs | None = None
+        for runs, needed in ((by_name, KNOWN_AFTER), (by_gpus, _TRUSTED), (person.runs, _TRUSTED)):
+            if len(runs.ordered) >= needed:
+                family = runs
+                break
+        of_owner = family is not None and not (kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES)
+        if family is None and len(self.runs.ordered) >= _TRUSTED:
+            family = self.runs
+        told = max(10.0, self._blended(kin, share, family, own=family is by_name))
+        if of_owner:  # its owner's past alone says what is expected of such a job
+            known = self._told.setdefault(kin.owner, {})
+            if len(known) > _MOST_TOLD:
+                known.clear()
+            known[kin.name, kin.gpus, kin.limit_s, share] = told
+        else:
+            self._told_by_all[kin.owner, kin.name, kin.gpus, kin.limit_s, share] = told
+        return told
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
@@ -221,14 +238,8 @@ class History:
         yield person.runs, _TRUSTED
         yield self.runs, _TRUSTED
 
-    def _total(self, kin: Kin, share: float) -> float:
-        own = True
-        family: Runs | None = None
-        for runs, needed in self._families(kin):
-            if len(runs.ordered) >= needed:
-                family = runs
-                break
-            own = False
+    def _blended(self, kin: Kin, share: float, family: Runs | None, *, own: bool) -> float:
+        """``own``: the family are runs of the same name."""
         guessed = self._corrected(kin, share)
         if family is None:
             return guessed if guessed is not None else PRIOR_S * (1 if share <= 0.6 else 3)

@@ -95,13 +95,10 @@ class Hybrid(Policy):
     def order(self, job: Waiting) -> tuple[float, ...]:
         size = job.expected_s * job.part**self.size_weight
         fair = (1.0 + self.share_scale * job.share) ** self.share_weight
-        aged = 1.0 + job.waited_s / self._patience(job, 14400.0)
-        return (size * fair / aged,)
+        patience = 14400.0 + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
+        return (size * fair / (1.0 + job.waited_s / patience),)
 
     def patience_s(self, job: Waiting, claim_after_s: float) -> float:
-        return self._patience(job, claim_after_s)
-
-    def _patience(self, job: Waiting, claim_after_s: float) -> float:
         return claim_after_s + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
 
 

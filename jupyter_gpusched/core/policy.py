@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from .evict import clear_for, keep_cleared, leaving
 from .facts import Facts, Place, rests, waits_since
-from .history import Kin
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, Grant, Job, JobId, Priority, Request
 from .past import footprint
@@ -71,17 +69,8 @@ _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
 
 
-@dataclass(slots=True)
-class _Row:
-    """A line in the pass: jobs that are alike. ``rest``: those not looked at yet; None = all but the first."""
-
-    request: Request
-    part: float
-    line: Line[Rank]
-    expected_s: float
-    compute: float | None
-    rest: Iterator[Rank] | None = None
-
+_Row = tuple[Request, float, Line[Rank], float, float | None]
+"""A line in the pass: its request, what part of the machine that is, the jobs, their run time and use of processors."""
 
 _OLDEST = 128
 """So many jobs are asked in a pass whether their patience is over."""
@@ -101,7 +90,9 @@ class Pass:
         self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
         self.evicted: set[JobId] = set()
         self.rows: list[_Row] = []
+        self.rest: dict[int, Iterator[Rank]] = {}  # of a line more than its first job was looked at
         self.heads: list[_Head] = []
+        self.alike: list[list[_Head]] = []  # heads apart from those, by what fits or does not fit together
         self.urgent: list[_Head] = []
         self.dropped: set[JobId] = set()  # whose claim was given up in this pass
         self.failed: set[_Alike] = set()  # room only shrinks: these fit no more
@@ -174,34 +165,45 @@ class Pass:
         """``brief``: only those whose jobs will have ended when the claimed place is complete."""
         facts, jobs, placed, rows = self.facts, self.state.jobs, self.placed, self.rows
         history = facts.history
-        latest = self.room.brief_until if brief else math.inf
+        gpus, now, brief_until, compute = request.gpus, self.now, self.room.brief_until, None
+        early: list[_Head] = []  # of jobs that will have ended by then, and of all others
+        late: list[_Head] = []
         for key, line in lines.items():
-            expected_s = history.expected_s(Kin(key.owner, key.name, request.gpus, key.limit_s))
-            if self.now + expected_s > latest:
+            expected_s = history.expected_of(key.owner, key.name, gpus, key.limit_s)
+            ends_early = now + expected_s <= brief_until
+            if brief and not ends_early:
                 continue
-            compute = history.compute(key.owner, key.name) if self.measured else None
+            if self.measured:
+                compute = history.compute(key.owner, key.name)
             number = len(rows)
-            row = _Row(request, part, line, expected_s, compute)
-            rows.append(row)
+            rows.append((request, part, line, expected_s, compute))
             job = jobs[line.first.job_id]
             head: _Head | None
             if job.claim is None and job.not_before is None and job.id not in placed:  # nearly always
                 head = facts.place(job, expected_s, part), number, job.id
             else:
-                row.rest = iter(line)
+                self.rest[number] = iter(line)
                 head = self._next(number)
-            if head is not None:
-                (self.heads if head[0][0] else self.urgent).append(head)
+            if head is None:
+                continue
+            if not head[0][0]:
+                self.urgent.append(head)
+            elif self.measured or key.by_hand:
+                self.heads.append(head)
+            else:
+                (early if ends_early else late).append(head)
+        self.alike += [heads for heads in (early, late) if heads]
 
     def _next(self, number: int) -> _Head | None:
         """The first job left of a line that may be tried at all."""
-        row = self.rows[number]
-        if row.rest is None:
-            row.rest = islice(row.line, 1, None)
-        for rank in row.rest:
+        _, part, line, expected_s, _ = self.rows[number]
+        rest = self.rest.get(number)
+        if rest is None:
+            rest = self.rest[number] = islice(line, 1, None)
+        for rank in rest:
             job = self.state.jobs[rank.job_id]
             if self._is_free(job) and not rests(job, self.now):
-                return self.facts.place(job, row.expected_s, row.part), number, job.id
+                return self.facts.place(job, expected_s, part), number, job.id
         return None
 
     def _is_free(self, job: Job) -> bool:
@@ -223,15 +225,17 @@ class Pass:
 
     def _go_through(self) -> None:
         """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
-        alike: dict[tuple[int, bool, float | None, bool], list[_Head]] = {}
+        apart: dict[tuple[int, Priority, bool, float | None], list[_Head]] = {}
         for head in self.heads:
-            row = self.rows[head[1]]
-            evicts = self.policy.evicts and self.state.jobs[head[2]].priority is Priority.HIGH
-            kind = (id(row.request), self.now + row.expected_s <= self.room.brief_until, row.compute, evicts)
-            alike.setdefault(kind, []).append(head)
-        for heads in alike.values():
+            request, _, _, expected_s, compute = self.rows[head[1]]
+            ends_early = self.now + expected_s <= self.room.brief_until
+            kind = id(request), self.state.jobs[head[2]].priority, ends_early, compute
+            apart.setdefault(kind, []).append(head)
+        firsts = []
+        for heads in (*self.alike, *apart.values()):
             heapify(heads)
-        firsts = [(heads[0], heads, evicts) for (*_, evicts), heads in alike.items()]
+            evicts = self.policy.evicts and self.state.jobs[heads[0][2]].priority is Priority.HIGH
+            firsts.append((heads[0], heads, evicts))
         heapify(firsts)
         while firsts:
             (_, number, job_id), heads, evicts = heappop(firsts)
@@ -249,10 +253,10 @@ class Pass:
 
     def _try(self, job: Job, number: int) -> bool:
         """Whether the next of the line may be looked at: this one was decided about, starts, or evicts others."""
-        row = self.rows[number]
+        _, _, _, expected_s, compute = self.rows[number]
         return (
             job.id in self.placed
-            or self._start_at(job, row.expected_s, row.compute)
+            or self._start_at(job, expected_s, compute)
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
 
