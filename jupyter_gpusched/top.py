@@ -229,11 +229,15 @@ def _poke(wake: int) -> None:
 
 
 def _left(woken: int) -> bool:
-    """Wait for news, a key, a signal, or a second; whether the key says to leave."""
+    """Wait for news, a key, a signal, or a second; whether the key or the signal says to leave.
+
+    Signals are looked for here too: an interrupt that comes while Python runs a callback is lost as an exception.
+    """
     keys = sys.stdin.fileno()
     ready, _, _ = select.select([keys, woken], [], [], LOOK_S)
-    if woken in ready:
-        os.read(woken, 4096)
+    told = os.read(woken, 4096) if woken in ready else b""
+    if signal.SIGINT in told or signal.SIGTERM in told:
+        return True
     if keys not in ready:
         return False
     pressed = os.read(keys, 64)

@@ -142,19 +142,25 @@ class JobWidget(_Live):
         self._job_id = job_id
         self._look = look
         self._tail = tail
+        self._which = threading.Lock()  # which job is shown may change while an answer about it is under way
         super().__init__()
 
     def take(self, answers: Round) -> None:  # noqa: ARG002  it asks for its own job alone
-        view = self._look(self._job_id)
-        raw = self._tail(self._job_id) if view["attempts"] else b""
-        self._show([_job_row(view)], text=render(raw.decode("utf-8", "replace")))
-        if view["phase"] in describe.FINAL:
-            FEED.leave(self)
+        job_id = self._job_id
+        view = self._look(job_id)
+        raw = self._tail(job_id) if view["attempts"] else b""
+        with self._which:
+            if job_id != self._job_id:
+                return
+            self._show([_job_row(view)], text=render(raw.decode("utf-8", "replace")))
+            if view["phase"] in describe.FINAL:
+                FEED.leave(self)
 
     def _ran_again(self, new_id: str) -> None:
         """From now on the new job is the one that is shown."""
-        self._job_id = new_id
-        FEED.join(self)
+        with self._which:
+            self._job_id = new_id
+            FEED.join(self)
 
     def _words(self) -> str:
         row = self.rows[0]
