@@ -59,8 +59,9 @@ class Views:
 
     def jobs(self, jobs: Sequence[Job]) -> list[wire.JobView]:
         """The views of many: what they wait for is worked out in one go."""
-        words = waiting_all(self.state, self.now)
-        return [self._job(self.state.jobs.get(job.id, job), words.get(job.id)) for job in jobs]
+        current = [self.state.jobs.get(job.id, job) for job in jobs]
+        words = waiting_all(self.state, self.now, [job for job in current if job.phase is Phase.QUEUED])
+        return [self._job(job, words.get(job.id)) for job in current]
 
     def _job(self, current: Job, words: str | None, told: list[str] | None = None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED

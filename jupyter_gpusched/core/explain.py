@@ -6,7 +6,7 @@ they never claim what the scheduler does not see. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .alerts import opened
 from .facts import Facts, order_of, rests, waits_since
@@ -38,23 +38,20 @@ def waiting(state: State, job: Job, now: float) -> str | None:
     return _Words(state, now, room).about(job, line_key(job, state.past.history))
 
 
-def waiting_all(state: State, now: float) -> dict[JobId, str]:
-    """The sentence of every queued job; for a long list, since jobs of one line are told the same."""
+def waiting_all(state: State, now: float, jobs: Iterable[Job] | None = None) -> dict[JobId, str]:
+    """The sentences of many queued jobs, or of all; those that are alike are told the same."""
+    if jobs is None:
+        jobs = (state.jobs[rank.job_id] for rank in state.queue.ages)
     if (drained := _drained(state)) is not None:
-        return {rank.job_id: drained for rank in state.queue.ages}
-    words = _Words(state, now, kept_room(state, now))
+        return {job.id: drained for job in jobs}
+    words: _Words | None = None
     told = {}
-    for keyed in state.queue.lines.values():
-        for key, line in keyed.items():
-            shared: str | None = None
-            for job in (state.jobs[rank.job_id] for rank in line):
-                if job.claim is not None:
-                    told[job.id] = waiting(state, job, now) or ""
-                elif rests(job, now):
-                    told[job.id] = words.about(job, key)
-                else:
-                    shared = words.about(job, key) if shared is None else shared
-                    told[job.id] = shared
+    for job in jobs:
+        if job.claim is not None:
+            told[job.id] = waiting(state, job, now) or ""
+        else:
+            words = _Words(state, now, kept_room(state, now)) if words is None else words
+            told[job.id] = words.about(job, line_key(job, state.past.history))
     return told
 
 

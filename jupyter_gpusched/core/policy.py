@@ -408,10 +408,12 @@ class Pass:
         found = clear_for(self.state, self.room, job, self.now, worth=self._worth(job), ended=self.evicted)
         if found is None:
             return False
+        claim = Claim(found.cards, self.now, evicting=True)
+        if not found.victims and not self._is_being_cleared(claim):
+            return False  # memory is not what it lacks, and nothing that could be ended or awaited would help
         for victim in found.victims:
             self.decisions.append(Evicted(victim, self.state.jobs[victim].attempt, job.owner))
         self.evicted.update(found.victims)
-        claim = Claim(found.cards, self.now, evicting=True)
         self.decisions.append(Claimed(job.id, claim))
         self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
         self.placed[job.id] = (job, ())

@@ -43,3 +43,11 @@ def test_a_line_is_sorted_whatever_joins_and_leaves(moves, crowd):
     assert (list(line), len(line)) == (plain, len(plain))
     assert line == Line(reversed(plain))
     assert not plain or line.first == plain[0]
+
+
+@given(st.sets(st.integers(0, 3000), max_size=900), st.randoms(use_true_random=False), st.floats(0.0, 1.0))
+def test_several_leave_a_line_at_once(items, dice, part):
+    gone = dice.sample(sorted(items), int(part * len(items)))
+    assert list(Line(items).without(gone)) == sorted(items.difference(gone))
+    with pytest.raises(KeyError):
+        Line(items).without([*gone, 4000])

@@ -144,6 +144,14 @@ def test_a_second_pass_finds_nothing_left_to_do(state):
     assert plan(schedule(state, NOW).state, NOW) == ()
 
 
+def test_no_cards_are_cleared_for_an_urgent_job_that_lacks_something_else_than_memory():
+    busy = job("r0000001", gpus=0, cpus=SETTINGS.cpus)
+    state = apply(State.begin(SETTINGS, gpus=[card(at=NOW)]), Submitted((busy,)), NOW - 10).state
+    state = schedule(state, NOW - 5).state
+    urgent = job("q0000001", at=NOW, priority=Priority.HIGH, cpus=1)
+    assert plan(apply(state, Submitted((urgent,)), NOW).state, NOW) == ()
+
+
 @given(states())
 def test_only_who_has_waited_long_enough_gets_a_claim_and_only_one_at_a_time(state):
     """Beside the cards that are being cleared by evictions, which need no patience."""
