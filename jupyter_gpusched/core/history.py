@@ -160,6 +160,13 @@ class History:
         runs = self.people.get(owner, _NOBODY).names.get(name)
         return runs is not None and len(runs.recent) >= KNOWN_AFTER
 
+    def forgotten(self, earlier: History, owner: str) -> list[str]:
+        """Names of this owner that an earlier history knew and this one does not, since there are too many."""
+        before, now = earlier.people.get(owner, _NOBODY).names, self.people.get(owner, _NOBODY).names
+        if len(before) < _MOST_NAMES:
+            return []
+        return [name for name in before if name not in now and earlier.knows(owner, name)]
+
     def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
         """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
         return self.expected_of(kin.owner, kin.name, kin.gpus, kin.limit_s, share)

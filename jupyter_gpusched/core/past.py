@@ -43,17 +43,18 @@ class Past:
         changed: Sequence[Job],
         gpus: Mapping[GpuUuid, Gpu],
         settings: Settings,
-    ) -> tuple[Past, list[tuple[str, str]]]:
-        """The past once these jobs have changed, and (owner, name) of whose runs began to say something."""
-        past, named = self, []
+    ) -> tuple[Past, list[tuple[str, str]], list[tuple[str, str]]]:
+        """The past once these jobs have changed; (owner, name) of whose runs began to say something, and of the forgotten."""
+        past, named, forgotten = self, [], []
         for was, job in zip(before, changed, strict=True):
             if was is None or not was.phase.active or job.phase.active or not job.attempts:
                 continue
-            knew = past.history.knows(job.owner, job.name)
+            earlier = past.history
             past = past.with_attempt(job, job.attempts[-1], machine(gpus.values()), settings)
-            if not knew and past.history.knows(job.owner, job.name):
+            if not earlier.knows(job.owner, job.name) and past.history.knows(job.owner, job.name):
                 named.append((job.owner, job.name))
-        return past, named
+            forgotten += [(job.owner, name) for name in past.history.forgotten(earlier, job.owner)]
+        return past, named, forgotten
 
     def with_attempt(self, job: Job, attempt: Attempt, capacity: int, settings: Settings) -> Past:
         """The past with one ended attempt more."""

@@ -112,6 +112,23 @@ class Queue:
         nameless_left = self.nameless.changed({}, [_both(owner, name)])
         return replace(self, lines=self._with(lines), nameless=nameless_left)
 
+    def with_forgotten(self, owner: str, name: str, jobs: Mapping[JobId, Job]) -> Queue:
+        """The queue after the past has ceased to say anything of a name: its jobs stand with all nameless ones again."""
+        if not name:
+            return self
+        lines: dict[Group, dict[LineKey, Line[Rank]]] = {}
+        both = _both(owner, name)
+        nameless = self.nameless.get(both, _NO_LINE)
+        for group, keyed in self.lines.items():
+            for key in [key for key in keyed if (key.owner, key.name) == (owner, name)]:
+                opened = lines.setdefault(group, dict(keyed))
+                for at in opened.pop(key):
+                    _move(opened, key._replace(name=""), at, joins=True)
+                    nameless = nameless.with_item(age(jobs[at.job_id]))
+        if not lines:
+            return self
+        return replace(self, lines=self._with(lines), nameless=self.nameless.changed({both: nameless}))
+
     def __bool__(self) -> bool:
         return bool(self.lines)
 

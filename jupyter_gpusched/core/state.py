@@ -376,8 +376,10 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
     live = [job for job in changed if job.live]
     ids = {job.id for job in changed}
     before = [state.jobs.get(job.id) for job in changed]
-    past, named = state.past.after(before, changed, state.gpus, state.settings)
+    past, named, forgotten = state.past.after(before, changed, state.gpus, state.settings)
     queue = state.queue
+    for owner, name in forgotten:
+        queue = queue.with_forgotten(owner, name, state.jobs)
     for owner, name in named:
         queue = queue.with_known(owner, name, state.jobs)
     return replace(

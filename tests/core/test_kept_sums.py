@@ -3,9 +3,11 @@
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpusched.core import history
 from jupyter_gpusched.core.history import History, Kin
 from jupyter_gpusched.core.messages import Amended, Exited, Started, Submitted
 from jupyter_gpusched.core.model import Phase, Priority, Request, Terms
@@ -93,3 +95,24 @@ def test_many_jobs_of_several_owners_hold_what_their_states_say():
         active = [other for other in state.jobs.values() if other.phase.active]
         assert state.held.cpus == sum(other.request.cpus or 0 for other in active)
         assert sorted(load.job_id for load in state.held.loads) == sorted(other.id for other in active)
+
+
+@given(st.randoms(use_true_random=False), st.integers(6, 40))
+def test_a_name_that_is_forgotten_since_there_are_too_many_leaves_its_waiting_jobs_where_they_are_found(dice, number):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "_MOST_NAMES", 2)
+        state = State.begin(replace(SETTINGS, release_timeout_s=0.0), gpus=[card()])
+        jobs = [
+            named(
+                f"a{at:07d}",
+                dice.choice(["train", "tune", "test", "try"]),
+                at=float(at),
+                vram=dice.choice([12, 20]) * G,
+            )
+            for at in range(number)
+        ]
+        state = apply(state, Submitted(tuple(jobs)), float(number)).state
+        for turn in range(number):
+            state = run_all(state, number + 100.0 * turn)
+            assert rebuilt(state) == state
+        assert not state.queue
