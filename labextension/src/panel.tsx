@@ -2,11 +2,12 @@
 
 import { SidePanel } from '@jupyterlab/ui-components';
 import { MessageLoop } from '@lumino/messaging';
-import { AccordionPanel, Widget } from '@lumino/widgets';
+import { AccordionPanel, PanelLayout, Widget } from '@lumino/widgets';
 import * as React from 'react';
 
 import { Alerts } from './alerts';
 import { Bars } from './bars';
+import { HostLine } from './hostline';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { LiveWidget } from './live';
@@ -31,6 +32,9 @@ export class Panel extends SidePanel {
     if (this.content instanceof AccordionPanel) {
       this.content.setRelativeSizes([2, 3]);
     }
+    const foot = new Part('', active => <FootPart active={active} />);
+    foot.addClass('gpusched-foot');
+    (this.layout as PanelLayout).addWidget(foot);
     this._followHeader();
   }
 
@@ -67,6 +71,11 @@ function AlertPart({ active, open }: { active: boolean; open: Open }): JSX.Eleme
   const state = useStore(active);
   const now = useNow(active && state.alerts.length > 0);
   return <Alerts state={state} now={now} open={open} />;
+}
+
+function FootPart({ active }: { active: boolean }): JSX.Element | null {
+  const { health } = useStore(active);
+  return health && <HostLine health={health} />;
 }
 
 function GpuPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {

@@ -68,7 +68,7 @@ def test_a_quarantine_and_a_drain_outlive_their_host(start_host, command):
     health = client.health()
     assert (health["drained"]["cause"], health["status"]) == ("new disks", "degraded")
     assert len(journal("took_over")) == 2
-    assert [alert["kind"] for alert in client.alerts()] == ["quarantined"]
+    assert [alert["kind"] for alert in client.alerts()] == ["quarantined", "drained"]
     assert len(journal("alert_raised")) == 1, "it is the same episode"
 
 

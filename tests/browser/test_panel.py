@@ -65,6 +65,16 @@ def test_the_last_minutes_of_a_card_are_drawn(lab, page, panel):
     expect(line.locator("path").first).to_be_attached()
 
 
+def test_who_schedules_stands_at_the_foot_and_a_drain_on_top_until_it_is_over(lab, page, panel):
+    expect(page.find("host")).to_have_text(f"Scheduled by a Jupyter server (pid {lab.process.pid})")
+    lab.ask("admin/drain", {"cause": "new disks"})
+    try:
+        expect(page.find("alert").filter(has_text="drained this machine: new disks")).to_be_visible()
+    finally:
+        lab.ask("admin/resume", {})
+    expect(page.find("alert")).to_have_count(0)
+
+
 # --- the queue --------------------------------------------------------------------------------
 
 
