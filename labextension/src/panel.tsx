@@ -1,7 +1,7 @@
 // The sidebar panel: alerts on top, the cards, and the queue; asks for nothing while it is hidden.
 
 import { SidePanel } from '@jupyterlab/ui-components';
-import { MessageLoop } from '@lumino/messaging';
+import { Message, MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, PanelLayout, Widget } from '@lumino/widgets';
 import * as React from 'react';
 
@@ -25,6 +25,7 @@ export class Panel extends SidePanel {
     this.addClass('gpusched-panel');
     this.node.dataset['testid'] = 'gpusched-panel';
     this.node.setAttribute('role', 'region');
+    this.node.tabIndex = -1;
     this.node.setAttribute('aria-label', trans.__('GPUs and jobs'));
     this.header.addWidget(new Part('', active => <AlertPart active={active} open={open} />));
     this.addWidget(new Part(trans.__('GPUs'), active => <GpuPart active={active} open={open} />));
@@ -41,6 +42,12 @@ export class Panel extends SidePanel {
   dispose(): void {
     this._observer?.disconnect();
     super.dispose();
+  }
+
+  /** Whoever comes by a key goes on from here by keys. */
+  protected onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    this.node.focus({ preventScroll: true });
   }
 
   /** Alerts come and go above the sections, which have to be told that their room has changed. */

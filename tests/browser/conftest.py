@@ -223,7 +223,9 @@ class Page:
         self.page.evaluate("n => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = n; }", cell)
 
     def show_panel(self) -> None:
+        """By its command; it takes the focus, a moment later."""
         self.page.evaluate("() => window.jupyterapp.shell.activateById('jupyter-gpusched-panel')")
+        self.page.wait_for_selector("#jupyter-gpusched-panel:focus-within")
 
     def command(self, name: str, **arguments: Any) -> None:
         self.page.evaluate(
