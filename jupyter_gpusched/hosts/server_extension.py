@@ -163,7 +163,7 @@ class RelayHandler(APIHandler):
 
     def _chunk(self, data: bytes) -> None:
         if self._gone:
-            return  # answers that come this way are a few MB at most: what is left of one is not worth an exception
+            return  # the host has its answer in memory anyway: what is left of it is dropped without a word
         self._begun = True
         self.write(data)
         self.flush()

@@ -5,6 +5,7 @@ Real jobs on simulated cards in a real JupyterLab, looked at by a headless Chrom
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -74,7 +75,7 @@ def with_lab(take: Callable[[conftest.Lab, Any], None]) -> None:
     """In a JupyterLab and a browser of its own."""
     home = Path(tempfile.mkdtemp(prefix="gs-pictures-"))
     runtime = tempfile.mkdtemp(prefix="gs-")
-    lab = conftest.Lab(home, runtime)
+    lab = conftest.Lab(home, runtime, quiet)
     try:
         wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
         with sync_playwright() as playwright:
@@ -87,9 +88,17 @@ def with_lab(take: Callable[[conftest.Lab, Any], None]) -> None:
         shutil.rmtree(runtime, ignore_errors=True)
 
 
+def quiet(home: Path) -> None:
+    """No notifications, which would cover what is shown."""
+    folder = home / "settings" / "jupyter-gpusched"
+    folder.mkdir(parents=True)
+    (folder / "plugin.jupyterlab-settings").write_text(json.dumps({"notify": "none"}))
+
+
 def wear(page: conftest.Page, theme: str) -> None:
     page.command("apputils:change-theme", theme=theme)
     page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    page.page.locator("#jupyterlab-splash").wait_for(state="detached")  # it dims the page while themes change
 
 
 def jobs() -> list[dict[str, Any]]:
