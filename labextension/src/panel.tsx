@@ -36,7 +36,7 @@ export class Panel extends SidePanel {
     const foot = new Part('', active => <FootPart active={active} />);
     foot.addClass('gpusched-foot');
     (this.layout as PanelLayout).addWidget(foot);
-    this._followHeader();
+    this._follow([this.header, foot]);
   }
 
   dispose(): void {
@@ -50,10 +50,10 @@ export class Panel extends SidePanel {
     this.node.focus({ preventScroll: true });
   }
 
-  /** Alerts come and go above the sections, which have to be told that their room has changed. */
-  private _followHeader(): void {
+  /** What stands above and below the sections grows and shrinks; they have to be told that their room has changed. */
+  private _follow(around: readonly Widget[]): void {
     this._observer = new ResizeObserver(() => MessageLoop.postMessage(this.content, Widget.ResizeMessage.UnknownSize));
-    this._observer.observe(this.header.node);
+    around.forEach(widget => this._observer?.observe(widget.node));
   }
 
   private _observer?: ResizeObserver;
