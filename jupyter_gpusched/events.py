@@ -135,8 +135,9 @@ class EventsHandler(Handler):
     def _unread(self) -> bool:
         """Whether the reader has yet to take something from its socket: whoever is slow gets no backlog."""
         try:
-            answer = fcntl.ioctl(self.request.connection.stream.socket, termios.TIOCOUTQ, bytes(4))  # type: ignore[union-attr]
-        except (OSError, AttributeError):  # closed meanwhile, or a kernel that cannot say
+            reader = self.request.connection.stream.socket.fileno()  # type: ignore[union-attr]
+            answer = fcntl.ioctl(reader, termios.TIOCOUTQ, bytes(4))
+        except (OSError, AttributeError):  # closed meanwhile (then there is no socket), or a kernel that cannot say
             return False
         return bool(struct.unpack("i", answer)[0])
 

@@ -142,6 +142,15 @@ def _overuse(state: State, _now: float) -> Iterator[Alert]:
         yield Alert(f"overuse:{uuid}:{job.id}", "overuse", words, over.since, "warning", *about)
 
 
+def _drained(state: State, _now: float) -> Iterator[Alert]:
+    """Who waits for a start should see that somebody has stopped all starts, and why."""
+    drain = state.operations.drain
+    if drain is not None:
+        words = f"Nothing new starts here: {drain.by} has drained this machine: {drain.cause}."
+        hint = "What runs goes on; `jupyter gpusched resume` ends this."
+        yield Alert("drained", "drained", words, drain.since, "warning", hint)
+
+
 def _ends_with_server(state: State, now: float) -> Iterator[Alert]:
     """Users should know before their jobs run that nothing keeps them when the server stops."""
     why = state.settings.ends_with_server
@@ -159,7 +168,7 @@ def opened(gpu: Gpu) -> str:
     return f"; {gpu.device_file} is open in {listed}{more}"
 
 
-RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse, _ends_with_server)
+RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse, _drained, _ends_with_server)
 """All rules. Each looks at cards and busy jobs only, since they are asked after every event."""
 
 

@@ -4,13 +4,14 @@ import * as React from 'react';
 
 import { State } from './state';
 import { trans } from './translation';
-import { Alert } from './wire';
+import { Alert, Health } from './wire';
 import { seconds } from './words';
 
 const ORDER = ['error', 'warning', 'info'];
 
 export function Alerts(props: { state: State; now: number; open: (id: string) => void }): JSX.Element {
-  const { known, connected, alerts } = props.state;
+  const { known, connected, alerts, health } = props.state;
+  const notices = noticesOf(health, alerts);
   const sorted = [...alerts].sort((a, b) => ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity));
   return (
     <div className="gpusched-alerts">
@@ -23,15 +24,25 @@ export function Alerts(props: { state: State; now: number; open: (id: string) =>
           </p>
         )}
       </div>
-      {sorted.length > 0 && (
+      {sorted.length + notices.length > 0 && (
         <ul className="gpusched-alert-list" aria-label={trans.__('Alerts')}>
           {sorted.map(alert => (
             <Entry key={alert.id} alert={alert} now={props.now} open={props.open} />
+          ))}
+          {notices.map(notice => (
+            <li key={notice} className="gpusched-alert gpusched-of-info" data-testid="gpusched-notice">
+              {notice}
+            </li>
           ))}
         </ul>
       )}
     </div>
   );
+}
+
+/** What is to be known of this machine, unless an alert says it already. */
+function noticesOf(health: Health | null, alerts: readonly Alert[]): string[] {
+  return (health?.notices ?? []).filter(notice => !alerts.some(alert => notice.startsWith(alert.message)));
 }
 
 function Entry(props: { alert: Alert; now: number; open: (id: string) => void }): JSX.Element {

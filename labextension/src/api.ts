@@ -1,6 +1,7 @@
 // What this front end asks of the server: by REST and one WebSocket, with the server's own login.
 // Ids come from notebooks that anybody may have written: they are checked before they reach a URL.
 
+import { IOutput } from '@jupyterlab/nbformat';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { Sample } from './state';
@@ -15,6 +16,27 @@ export interface JobEvent {
   at: number;
   kind: string;
   detail: Record<string, unknown> | null;
+}
+
+export interface MemorySample {
+  at: number;
+  used_mib: number | null;
+}
+
+/** An output of a job as nbformat has it, and which cell it is of. */
+export type JobOutput = IOutput & {
+  output_type: string;
+  cell?: number;
+  wait?: boolean;
+  transient?: { display_id?: string };
+};
+
+/** A part of a job's outputs; `left_out` when older ones were passed over. */
+export interface Outputs {
+  items: JobOutput[];
+  next: number;
+  final: boolean;
+  left_out: boolean;
 }
 
 /** An answer that is no success; `message` is one for a person. */
@@ -48,6 +70,11 @@ export async function cancel(id: string): Promise<JobView> {
   return answer.json() as Promise<JobView>;
 }
 
+/** As the page is left: the browser sends it although nobody is there to read the answer. */
+export function cancelOnLeaving(id: string): void {
+  ask(`${pathOf(id)}/cancel`, { method: 'POST', body: '{}', keepalive: true }).catch(() => undefined);
+}
+
 /** Queue a job; its id. */
 export async function submit(spec: Spec): Promise<string> {
   const answer = await ask('jobs', { method: 'POST', body: JSON.stringify(keyed(spec)) });
@@ -76,8 +103,18 @@ export async function events(id: string): Promise<JobEvent[] | null> {
 }
 
 /** How much memory a job used in the course of its life; null where the host does not tell. */
-export async function memory(id: string): Promise<{ at: number; used_mib: number | null }[] | null> {
+export async function memory(id: string): Promise<MemorySample[] | null> {
   return unlessUnknown(items(`${pathOf(id)}/memory`));
+}
+
+export async function outputs(id: string, attempt: number, after: number, newest: number): Promise<Outputs> {
+  const answer = await ask(`${pathOf(id)}/outputs?attempt=${attempt}&after=${after}&newest=${newest}`);
+  return answer.json() as Promise<Outputs>;
+}
+
+/** The address of all that a job printed, for a tab of the browser. */
+export function logUrl(id: string): string {
+  return urlOf(`${pathOf(id)}/log`);
 }
 
 /** The last minutes of all cards; null where the host does not tell. */
@@ -94,7 +131,7 @@ export function openStream(after: number | null): WebSocket {
   return new settings.WebSocket(`${withoutSlash(settings.wsUrl)}${PREFIX}/stream?${query}`);
 }
 
-export function pathOf(id: string): string {
+function pathOf(id: string): string {
   if (!isJobId(id)) {
     throw new Refused(404, 'This is not the id of a job.');
   }
@@ -121,10 +158,9 @@ async function unlessUnknown<Answer>(answer: Promise<Answer>): Promise<Answer | 
   }
 }
 
-export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const settings = ServerConnection.makeSettings();
-  const url = `${withoutSlash(settings.baseUrl)}${PREFIX}/${path}`;
-  const answer = await ServerConnection.makeRequest(url, init, settings);
+  const answer = await ServerConnection.makeRequest(urlOf(path), init, settings);
   if (!answer.ok) {
     throw new Refused(answer.status, await reasonOf(answer));
   }
@@ -138,6 +174,10 @@ async function reasonOf(answer: Response): Promise<string> {
   } catch {
     return `The server answered with status ${answer.status}.`;
   }
+}
+
+function urlOf(path: string): string {
+  return `${withoutSlash(ServerConnection.makeSettings().baseUrl)}${PREFIX}/${path}`;
 }
 
 function withoutSlash(url: string): string {

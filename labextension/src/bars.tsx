@@ -13,12 +13,12 @@ import { figures, holding, mib } from './words';
 const SHOWN_S = 300;
 
 export function Bars(props: { state: State; open: (id: string) => void }): JSX.Element {
-  const { gpus, gpuCause, history } = props.state;
+  const { gpus, health, history } = props.state;
   React.useEffect(() => store.wantHistory(), []);
   if (!gpus.length) {
     return (
       <p className="gpusched-none" data-testid="gpusched-no-gpu">
-        {trans.__('No GPU can be used here: %1', gpuCause ?? trans.__('none was found.'))}
+        {trans.__('No GPU can be used here: %1', health?.gpu_cause ?? trans.__('none was found.'))}
       </p>
     );
   }

@@ -8,15 +8,17 @@ import { cancelAll, resubmitAll } from './acts';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
-import { JobFiles, Kept, Topic } from './jobfiles';
+import { JobFiles, OfJob } from './jobfiles';
 import { LiveWidget } from './live';
+import { MemoryCurve } from './memory';
 import { Outputs } from './outputs';
-import { Phase } from './phase';
-import { Sparkline } from './sparkline';
+import { Overview } from './overview';
+import { Phase, Why } from './phase';
+import { Events, Source } from './record';
 import { store } from './store';
 import { trans } from './translation';
-import { AttemptView, JobView } from './wire';
-import { expected, isFinal, lasted, mib, moment, phaseName, seconds, sentence, wants } from './words';
+import { GpuView, JobView } from './wire';
+import { expected, isFinal, lasted, sentence, wants } from './words';
 
 export class Details extends MainAreaWidget<Contents> {
   constructor(readonly jobId: string) {
@@ -84,7 +86,7 @@ function Job(props: { files: JobFiles; active: boolean; call: (name: string) => 
         tabIndex={0}
         data-testid={`gpusched-page-${page}`}
       >
-        <Shown page={page} view={view} files={files} active={active} />
+        <Shown page={page} view={view} gpus={state.gpus} files={files} active={active} />
       </div>
     </>
   );
@@ -121,8 +123,8 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
       <div className="gpusched-facts">
         <code>{view.id}</code> · {[...facts, lasted(view, now), expected(view, now)].filter(Boolean).join(' · ')}
       </div>
-      {why && <div className="gpusched-why">{why}</div>}
-      {view.advice && <div className="gpusched-why gpusched-advice">{view.advice}</div>}
+      {why && <Why view={view} words={why} />}
+      {view.advice && <div className="gpusched-why gpusched-advice" data-testid="gpusched-advice">{view.advice}</div>}
       {!connected && (
         <p className="gpusched-trouble" role="status">
           {trans.__('Reconnecting; below is what was known last.')}
@@ -173,7 +175,7 @@ function Pages({ page, go }: { page: Page; go: (page: Page) => void }): JSX.Elem
   );
 }
 
-function Shown(props: { page: Page; view: JobView; files: JobFiles; active: boolean }): JSX.Element {
+function Shown(props: OfJob & { page: Page; gpus: readonly GpuView[] }): JSX.Element {
   switch (props.page) {
     case 'overview':
       return <Overview {...props} />;
@@ -184,138 +186,8 @@ function Shown(props: { page: Page; view: JobView; files: JobFiles; active: bool
     case 'events':
       return <Events {...props} />;
     case 'memory':
-      return <Memory {...props} />;
+      return <MemoryCurve {...props} />;
   }
-}
-
-interface OfJob {
-  readonly view: JobView;
-  readonly files: JobFiles;
-  readonly active: boolean;
-}
-
-/** What is kept of a job about this topic, asked for anew whenever its view has changed. */
-function useKept({ view, files, active }: OfJob, topic: Topic): Kept {
-  const stage = topic === 'spec' ? '' : `${view.phase} ${view.attempts.length} ${view.peak_vram_mib}`;
-  React.useEffect(() => {
-    if (active) {
-      files.ask(topic);
-    }
-  }, [files, topic, active, stage]);
-  return React.useSyncExternalStore(files.subscribe, files.state);
-}
-
-function Overview(props: OfJob): JSX.Element {
-  const { view } = props;
-  const { spec } = useKept(props, 'spec');
-  const now = useNow(false);
-  const at = (moment_s: number | null): string => (moment_s === null ? '' : moment(moment_s, now));
-  const facts: [string, string][] = [
-    [trans.__('Submitted'), at(view.submitted_at)],
-    [trans.__('Started'), at(view.started_at)],
-    [trans.__('Ended'), at(view.ended_at)],
-    [trans.__('Owner'), view.user],
-    [trans.__('Asks for'), wants(view)],
-    [trans.__('CPUs'), view.cpus === null ? '' : String(view.cpus)],
-    [trans.__('Host memory'), view.memory_mib === null ? '' : mib(view.memory_mib)],
-    [trans.__('Uses now'), view.used_vram_mib === null ? '' : mib(view.used_vram_mib)],
-    [trans.__('Peak VRAM'), view.peak_vram_mib === null ? '' : mib(view.peak_vram_mib)],
-    [trans.__('Peak host memory'), view.peak_rss_mib === null ? '' : mib(view.peak_rss_mib)],
-    [trans.__('Priority'), view.priority],
-    [trans.__('Time limit'), textOf(spec?.['time_limit'])],
-    [trans.__('Retries'), textOf(spec?.['retries'] || '')],
-    [trans.__('Folder'), textOf(spec?.['cwd'])],
-    [trans.__('Notebook'), view.notebook ?? ''],
-    [trans.__('Repeats job'), view.parent_id ?? ''],
-    [trans.__('Tags'), view.tags.join(', ')]
-  ];
-  return (
-    <>
-      <dl className="gpusched-table">
-        {facts
-          .filter(([, value]) => value)
-          .map(([name, value]) => (
-            <React.Fragment key={name}>
-              <dt>{name}</dt>
-              <dd>{value}</dd>
-            </React.Fragment>
-          ))}
-      </dl>
-      {view.attempts.length > 0 && <Attempts attempts={view.attempts} now={now} />}
-    </>
-  );
-}
-
-function Attempts({ attempts, now }: { attempts: readonly AttemptView[]; now: number }): JSX.Element {
-  return (
-    <>
-      <h2>{trans.__('Attempts')}</h2>
-      <table className="gpusched-grid-table">
-        <thead>
-          <tr>
-            <th scope="col">{trans.__('Number')}</th>
-            <th scope="col">{trans.__('Outcome')}</th>
-            <th scope="col">{trans.__('Started')}</th>
-            <th scope="col">{trans.__('Ran')}</th>
-            <th scope="col">{trans.__('GPUs')}</th>
-            <th scope="col">{trans.__('Peak VRAM')}</th>
-            <th scope="col">{trans.__('Why it ended')}</th>
-          </tr>
-        </thead>
-        <tbody>
-          {attempts.map(attempt => (
-            <tr key={attempt.number}>
-              <td>{attempt.number}</td>
-              <td>{attempt.outcome === null ? trans.__('under way') : phaseName(attempt.outcome)}</td>
-              <td>{attempt.started_at === null ? '' : moment(attempt.started_at, now)}</td>
-              <td>
-                {attempt.started_at === null ? '' : seconds((attempt.ended_at ?? Date.now() / 1000) - attempt.started_at)}
-              </td>
-              <td>{attempt.gpus.map(gpu => gpu.index).join(', ')}</td>
-              <td>{mib(attempt.peak_vram_mib)}</td>
-              <td>{attempt.message ?? attempt.reason ?? ''}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </>
-  );
-}
-
-/** What runs, as it was submitted, and the rest of the submission but for the environment. */
-function Source(props: OfJob): JSX.Element {
-  const { spec, trouble } = useKept(props, 'spec');
-  if (!spec) {
-    return <Missing trouble={trouble} />;
-  }
-  const { source, env, argv, path, args, ...rest } = spec;
-  const variables = Object.keys((env as object | null) ?? {}).length;
-  return (
-    <>
-      <pre className="gpusched-code" data-testid="gpusched-source">
-        {typeof source === 'string' ? source : commandOf(argv, path, args)}
-      </pre>
-      <h2>{trans.__('Submission')}</h2>
-      <pre className="gpusched-code">{JSON.stringify(rest, null, 2)}</pre>
-      {variables > 0 && (
-        <p className="gpusched-facts">
-          {trans._n('%1 environment variable came along.', '%1 environment variables came along.', variables)}
-        </p>
-      )}
-    </>
-  );
-}
-
-function commandOf(argv: unknown, path: unknown, args: unknown): string {
-  const words = (list: unknown): string[] => (Array.isArray(list) ? list.map(String) : []);
-  if (typeof argv === 'string') {
-    return argv;
-  }
-  return [...(typeof path === 'string' ? [path] : []), ...words(argv), ...words(args)].map(quoted).join(' ');
-}
-
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
 /** No notebook that somebody has trusted is around it here: what could act is shown in its harmless form. */
@@ -326,94 +198,4 @@ function Output({ view }: OfJob): JSX.Element {
   ) : (
     <p>{trans.__('It has not started yet.')}</p>
   );
-}
-
-function Events(props: OfJob): JSX.Element {
-  const { events, trouble } = useKept(props, 'events');
-  if (!events) {
-    return <Missing trouble={events === null ? trans.__('This server keeps no list of events.') : trouble} />;
-  }
-  const now = Date.now() / 1000;
-  return (
-    <table className="gpusched-grid-table">
-      <thead>
-        <tr>
-          <th scope="col">{trans.__('When')}</th>
-          <th scope="col">{trans.__('What')}</th>
-          <th scope="col">{trans.__('More')}</th>
-        </tr>
-      </thead>
-      <tbody>
-        {events.map(event => (
-          <tr key={event.seq}>
-            <td>{moment(event.at, now)}</td>
-            <td>{event.kind}</td>
-            <td>{moreOf(event.detail)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
-
-function moreOf(detail: Record<string, unknown> | null): string {
-  return Object.entries(detail ?? {})
-    .filter(([, value]) => value !== null && value !== '')
-    .map(([name, value]) => `${name} ${textOf(value)}`)
-    .join(' · ');
-}
-
-function Memory(props: OfJob): JSX.Element {
-  const { view } = props;
-  const { memory, trouble } = useKept(props, 'memory');
-  if (!memory) {
-    return <Missing trouble={memory === null ? trans.__('This server keeps no memory curve.') : trouble} />;
-  }
-  const first = memory[0];
-  const last = memory[memory.length - 1];
-  if (!first || !last) {
-    return <p>{trans.__('No memory of it has been measured.')}</p>;
-  }
-  const peak = Math.max(...memory.map(sample => sample.used_mib ?? 0));
-  const most = Math.max(peak, view.vram_mib ?? 0);
-  return (
-    <figure className="gpusched-curve">
-      <div className="gpusched-curve-box">
-        <Sparkline
-          points={memory.map(({ at, used_mib }) => ({ at, value: used_mib }))}
-          from={first.at}
-          to={Math.max(last.at, first.at + 1)}
-          most={most}
-          className="gpusched-of-memory"
-          label={trans.__('Memory over %1, at most %2', seconds(last.at - first.at), mib(peak))}
-        />
-        {view.vram_mib !== null && (
-          <div
-            className="gpusched-promise"
-            style={{ bottom: `${(100 * view.vram_mib) / Math.max(1, most)}%` }}
-            title={trans.__('promised: %1', mib(view.vram_mib))}
-          />
-        )}
-      </div>
-      <figcaption className="gpusched-facts">
-        {trans.__('at most %1 in %2', mib(peak), seconds(last.at - first.at))}
-        {view.vram_mib !== null && ` · ${trans.__('promised: %1', mib(view.vram_mib))}`}
-      </figcaption>
-    </figure>
-  );
-}
-
-function Missing({ trouble }: { trouble: string | null }): JSX.Element {
-  return (
-    <p className="gpusched-none" role="status">
-      {trouble ?? trans.__('One moment.')}
-    </p>
-  );
-}
-
-function textOf(value: unknown): string {
-  if (value === null || value === undefined) {
-    return '';
-  }
-  return typeof value === 'string' ? value : JSON.stringify(value);
 }

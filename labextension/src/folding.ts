@@ -1,7 +1,7 @@
 // A job's output lines folded into what a cell would show: text as a terminal has it, and rich outputs between.
 // The same rules as jupyter_gpusched/outputs.py; bounded, whatever a job puts out.
 
-import { JobOutput } from './calls';
+import { JobOutput } from './api';
 import { Terminal } from './terminal';
 
 export interface TextPart {

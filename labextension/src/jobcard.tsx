@@ -9,9 +9,11 @@ import { Actions } from './actions';
 import { isJobId } from './api';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
-import { Memory, ProgressBar } from './meters';
+import { JobFiles } from './jobfiles';
+import { MemoryBar } from './memory';
 import { Outputs } from './outputs';
-import { Phase } from './queue';
+import { Phase, Why } from './phase';
+import { ProgressBar } from './progressbar';
 import { ResubmitForm } from './resubmit';
 import { savedView } from './saved';
 import { State, store } from './store';
@@ -153,6 +155,7 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
   const now = useNow(live && !isFinal(view));
   const [following, setFollowing] = React.useState(true);
   const [resubmitting, setResubmitting] = React.useState(false);
+  const files = React.useMemo(() => new JobFiles(view.id), [view.id]);
   const why = sentence(view);
   const done = (newId: string): void => {
     setResubmitting(false);
@@ -181,15 +184,14 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
       <div className="gpusched-facts" data-testid="gpusched-facts">
         <code>{view.id}</code> · {factsOf(view, live || isFinal(view) ? now : null)}
       </div>
-      {why && (
-        <div className="gpusched-why" role="status" data-testid="gpusched-why">
-          {why}
-          {expected(view, now)}
+      {why && <Why view={view} words={`${why}${expected(view, now)}`} />}
+      {live && view.progress && !isFinal(view) && <ProgressBar progress={view.progress} />}
+      {live && <MemoryBar view={view} gpus={state.gpus} files={files} active />}
+      {view.advice && (
+        <div className="gpusched-facts" data-testid="gpusched-advice">
+          {view.advice}
         </div>
       )}
-      {live && view.progress && !isFinal(view) && <ProgressBar progress={view.progress} />}
-      {live && <Memory view={view} gpus={state.gpus} />}
-      {view.advice && <div className="gpusched-facts">{view.advice}</div>}
       {resubmitting && <ResubmitForm view={view} onDone={done} onClose={() => setResubmitting(false)} />}
       {live && <Outputs view={view} trusted={trusted} following={following} onFollow={setFollowing} />}
     </>

@@ -1,7 +1,11 @@
 // What is kept of one job beyond its view: what was submitted, what happened to it, its memory over time.
 // Asked for by whoever shows it, and again when the job has moved on; views draw from `state()`.
 
+import * as React from 'react';
+
 import * as api from './api';
+import { JobView } from './wire';
+import { isFinal } from './words';
 
 export type Topic = 'spec' | 'events' | 'memory';
 
@@ -9,8 +13,15 @@ export interface Kept {
   readonly spec?: api.Spec;
   /** Null where this host does not tell. */
   readonly events?: api.JobEvent[] | null;
-  readonly memory?: { at: number; used_mib: number | null }[] | null;
+  readonly memory?: api.MemorySample[] | null;
   readonly trouble: string | null;
+}
+
+/** A job, what is kept of it, and whether anybody sees it. */
+export interface OfJob {
+  readonly view: JobView;
+  readonly files: JobFiles;
+  readonly active: boolean;
 }
 
 export class JobFiles {
@@ -47,5 +58,28 @@ export class JobFiles {
   private _set(change: Partial<Kept>): void {
     this._kept = { ...this._kept, ...change };
     this._viewers.forEach(viewer => viewer());
+  }
+}
+
+/** What is kept of a job about this topic, asked for anew whenever the job has moved on. */
+export function useKept({ view, files, active }: OfJob, topic: Topic): Kept {
+  const stage = stageOf(view, topic);
+  React.useEffect(() => {
+    if (active) {
+      files.ask(topic);
+    }
+  }, [files, topic, active, stage]);
+  return React.useSyncExternalStore(files.subscribe, files.state);
+}
+
+/** Changes when there is more to be had. */
+function stageOf(view: JobView, topic: Topic): string {
+  switch (topic) {
+    case 'spec':
+      return '';
+    case 'events':
+      return `${view.phase} ${view.attempts.length} ${view.peak_vram_mib}`;
+    case 'memory':
+      return `${isFinal(view)} ${view.attempts.length}`;
   }
 }

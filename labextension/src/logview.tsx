@@ -4,7 +4,7 @@ import { MainAreaWidget } from '@jupyterlab/apputils';
 import { ReactWidget, terminalIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { logUrl } from './calls';
+import { logUrl } from './api';
 import { useStore } from './hooks';
 import { Outputs } from './outputs';
 import { page } from './page';

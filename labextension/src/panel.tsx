@@ -1,12 +1,13 @@
 // The sidebar panel: alerts on top, the cards, and the queue; asks for nothing while it is hidden.
 
 import { SidePanel } from '@jupyterlab/ui-components';
-import { MessageLoop } from '@lumino/messaging';
-import { AccordionPanel, Widget } from '@lumino/widgets';
+import { Message, MessageLoop } from '@lumino/messaging';
+import { AccordionPanel, PanelLayout, Widget } from '@lumino/widgets';
 import * as React from 'react';
 
 import { Alerts } from './alerts';
 import { Bars } from './bars';
+import { HostLine } from './hostline';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { LiveWidget } from './live';
@@ -24,6 +25,7 @@ export class Panel extends SidePanel {
     this.addClass('gpusched-panel');
     this.node.dataset['testid'] = 'gpusched-panel';
     this.node.setAttribute('role', 'region');
+    this.node.tabIndex = -1;
     this.node.setAttribute('aria-label', trans.__('GPUs and jobs'));
     this.header.addWidget(new Part('', active => <AlertPart active={active} open={open} />));
     this.addWidget(new Part(trans.__('GPUs'), active => <GpuPart active={active} open={open} />));
@@ -31,7 +33,10 @@ export class Panel extends SidePanel {
     if (this.content instanceof AccordionPanel) {
       this.content.setRelativeSizes([2, 3]);
     }
-    this._followHeader();
+    const foot = new Part('', active => <FootPart active={active} />);
+    foot.addClass('gpusched-foot');
+    (this.layout as PanelLayout).addWidget(foot);
+    this._follow([this.header, foot]);
   }
 
   dispose(): void {
@@ -39,10 +44,16 @@ export class Panel extends SidePanel {
     super.dispose();
   }
 
-  /** Alerts come and go above the sections, which have to be told that their room has changed. */
-  private _followHeader(): void {
+  /** Whoever comes by a key goes on from here by keys. */
+  protected onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    this.node.focus({ preventScroll: true });
+  }
+
+  /** What stands above and below the sections grows and shrinks; they have to be told that their room has changed. */
+  private _follow(around: readonly Widget[]): void {
     this._observer = new ResizeObserver(() => MessageLoop.postMessage(this.content, Widget.ResizeMessage.UnknownSize));
-    this._observer.observe(this.header.node);
+    around.forEach(widget => this._observer?.observe(widget.node));
   }
 
   private _observer?: ResizeObserver;
@@ -67,6 +78,11 @@ function AlertPart({ active, open }: { active: boolean; open: Open }): JSX.Eleme
   const state = useStore(active);
   const now = useNow(active && state.alerts.length > 0);
   return <Alerts state={state} now={now} open={open} />;
+}
+
+function FootPart({ active }: { active: boolean }): JSX.Element | null {
+  const { health } = useStore(active);
+  return health && <HostLine health={health} />;
 }
 
 function GpuPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {

@@ -1,8 +1,9 @@
-// The phase of a job as a small label: its colour never is all that tells it.
+// How a job stands: its phase as a small label, and why it stands so in a sentence. Colour never is all that tells it.
 
 import * as React from 'react';
 
-import { phaseName } from './words';
+import { JobView } from './wire';
+import { isFinal, phaseName } from './words';
 
 export function Phase({ phase }: { phase: string }): JSX.Element {
   return (
@@ -13,5 +14,28 @@ export function Phase({ phase }: { phase: string }): JSX.Element {
     >
       {phaseName(phase)}
     </span>
+  );
+}
+
+/** A sentence on why it waits, how it ended, or that it uses more than it asked for; told when it changes. */
+export function Why({ view, words }: { view: JobView; words: string }): JSX.Element {
+  return (
+    <div role="status">
+      <QuietWhy view={view} words={words} />
+    </div>
+  );
+}
+
+/** The same in a list, where nothing is told aloud. */
+export function QuietWhy({ view, words }: { view: JobView; words: string }): JSX.Element {
+  const over = !!view.overuse_mib && !isFinal(view);
+  return (
+    <div
+      className={`gpusched-why${over ? ' gpusched-overuse' : ''}`}
+      title={words}
+      data-testid={over ? 'gpusched-overuse' : 'gpusched-why'}
+    >
+      {words}
+    </div>
   );
 }

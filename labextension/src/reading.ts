@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import * as calls from './calls';
+import * as api from './api';
 import { Folding } from './folding';
 import { useStore } from './hooks';
 import { JobView } from './wire';
@@ -25,7 +25,7 @@ export class Reading {
     this.folding = this._fold();
   }
 
-  /** Read what is new; true when there was anything. Raises what `calls.outputs` raises. */
+  /** Read what is new; true when there was anything. Raises what `api.outputs` raises. */
   async read(view: JobView): Promise<boolean> {
     const attempt = view.attempts[view.attempts.length - 1]?.number;
     if (!attempt) {
@@ -59,7 +59,7 @@ export class Reading {
   private async _readOn(view: JobView): Promise<boolean> {
     const journaled = JOURNALED.has(view.kind);
     const newest = this._whole || journaled ? NEWEST_BYTES : NEWEST_TEXT_BYTES;
-    const { items, next, left_out } = await calls.outputs(view.id, this._attempt, this._cursor, newest);
+    const { items, next, left_out } = await api.outputs(view.id, this._attempt, this._cursor, newest);
     if (left_out) {
       this.folding = this._fold(); // more came than is ever shown
       this.shortened = true;

@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { Changes, resubmit } from './calls';
+import { store } from './store';
 import { fault, Terms, TermsFields, trimmed } from './terms';
 import { trans } from './translation';
 import { JobView } from './wire';
@@ -10,6 +10,14 @@ import { mib } from './words';
 
 const MORE = 1.5;
 const STEP_MIB = 512;
+
+/** What may be given anew when a job is run again; null stands for the default. */
+type Changes = {
+  name?: string;
+  vram?: string | null;
+  gpus?: number;
+  time_limit?: string | null;
+};
 
 interface Props {
   view: JobView;
@@ -27,7 +35,7 @@ export function ResubmitForm({ view, onDone, onClose }: Props): JSX.Element {
   const send = (changes: Changes): void => {
     setBusy(true);
     setTrouble('');
-    resubmit(view.id, changes).then(onDone, (error: unknown) => {
+    store.resubmit(view.id, changes).then(onDone, (error: unknown) => {
       setBusy(false);
       setTrouble(error instanceof Error ? error.message : String(error));
     });

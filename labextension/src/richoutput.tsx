@@ -6,7 +6,7 @@ import { OutputModel } from '@jupyterlab/rendermime';
 import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 
-import { JobOutput } from './calls';
+import { JobOutput } from './api';
 import { page } from './page';
 import { trans } from './translation';
 

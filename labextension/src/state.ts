@@ -1,7 +1,7 @@
 // What a browser tab knows, as one frozen value, and how frames from the server change it.
 // Pure: no clock, no network, no page; `store` has those.
 
-import { Alert, GpuView, JobView } from './wire';
+import { Alert, GpuView, Health, JobView } from './wire';
 import { isFinal } from './words';
 
 /** One look at a card. */
@@ -51,8 +51,8 @@ export interface State {
   readonly alerts: readonly Alert[];
   /** How far the outputs of running jobs reach: a text that changes when there is more to read. */
   readonly reaches: ReadonlyMap<string, string>;
-  /** Why there is no GPU. */
-  readonly gpuCause: string | null;
+  /** Who schedules here and what is to be known of it; null until it has said so. */
+  readonly health: Health | null;
   /** Ids that were asked for and that the server does not know. */
   readonly unknown: ReadonlySet<string>;
 }
@@ -66,7 +66,7 @@ export const NOTHING: State = {
   history: new Map(),
   alerts: [],
   reaches: new Map(),
-  gpuCause: null,
+  health: null,
   unknown: new Set()
 };
 

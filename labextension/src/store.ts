@@ -134,6 +134,15 @@ export class Store {
     }
   }
 
+  private async _askHealth(): Promise<void> {
+    try {
+      const health = await api.health();
+      this._set({ ...this._state, health });
+    } catch (error) {
+      console.debug('jupyter-gpusched: the host did not say who it is', error);
+    }
+  }
+
   // --- frames: those that come within one picture are taken in together -------------------
 
   private _take(frame: Frame): void {
@@ -151,6 +160,9 @@ export class Store {
     );
     const before = this._state;
     this._set(apply(before, frames, this._wanted));
+    if (!before.connected && this._state.connected) {
+      void this._askHealth(); // it may be another host than before
+    }
     if (snapshot) {
       const live = new Set(snapshot.jobs.map(view => view.id));
       const left = [...before.jobs.values()].filter(view => !isFinal(view) && !live.has(view.id));
@@ -167,10 +179,6 @@ export class Store {
       const wanted = [...this._wanted].filter(id => !this._state.jobs.has(id));
       [...wanted, ...[...left].slice(0, MOST_ASKED_SINGLY)].forEach(id => void this._ask(id));
       this._drop([...left].slice(MOST_ASKED_SINGLY));
-      if (!this._state.gpus.length) {
-        const { gpu_cause } = await api.health();
-        this._set({ ...this._state, gpuCause: gpu_cause });
-      }
     } catch (error) {
       console.debug('jupyter-gpusched: the list of recent jobs did not come', error);
     }

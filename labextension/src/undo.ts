@@ -2,7 +2,7 @@
 // Kept here and not in a button, since a card may be drawn anew or scrolled away meanwhile. A page
 // that is left sends at once what it was asked for.
 
-import { cancelOnLeaving } from './calls';
+import { cancelOnLeaving } from './api';
 import { store } from './store';
 
 export const UNDO_S = 5;

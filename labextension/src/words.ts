@@ -88,13 +88,16 @@ export function progressed(view: JobView): string {
   return left === null ? percent : trans.__('%1, %2 left', percent, seconds(left));
 }
 
-/** Why it waits, or how it ended. */
+/** Why it waits, what is wrong with it, or how it ended. */
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {
     const why = view.waiting ?? trans.__('waiting');
     return view.position ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
   }
-  return isFinal(view) && view.phase !== 'succeeded' ? ending(view) : '';
+  if (isFinal(view)) {
+    return view.phase === 'succeeded' ? '' : ending(view);
+  }
+  return view.overuse_mib ? trans.__('uses %1 more than it asked for', mib(view.overuse_mib)) : '';
 }
 
 /** When it is expected to start, if anybody can say. */
@@ -150,4 +153,12 @@ export function figures(gpu: GpuView): string {
     trans.__('%1 promised', mib(gpu.promised_mib)),
     trans.__('%1 available', mib(gpu.available_mib))
   ].join(' · ');
+}
+
+/** A value of any kind as text; nothing for none. */
+export function textOf(value: unknown): string {
+  if (value === null || value === undefined) {
+    return '';
+  }
+  return typeof value === 'string' ? value : JSON.stringify(value);
 }

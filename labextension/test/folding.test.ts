@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { JobOutput } from '../src/calls';
+import type { JobOutput } from '../src/api';
 import { Folding } from '../src/folding';
 
 function folded(...outputs: Record<string, unknown>[]): Folding {

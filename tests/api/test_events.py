@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import select
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rest import Rest
+from tornado.iostream import IOStream
 from waiting import wait_for
+
+from jupyter_gpusched.events import EventsHandler
 
 
 @pytest.fixture
@@ -155,3 +160,18 @@ def test_an_auto_started_host_ends_although_a_reader_had_been_there(start_host):
     with Rest(daemon.client().health()["socket"]).events() as events:
         next(iter(events))
     assert daemon.process.wait(timeout=30) == 0
+
+
+def test_a_reader_that_left_this_very_moment_has_nothing_unread():
+    """Its stream is closed before the handler is told: the look at its socket must bear that."""
+
+    async def look() -> bool:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            stream = IOStream(ours)
+            handler = EventsHandler.__new__(EventsHandler)
+            handler.request = SimpleNamespace(connection=SimpleNamespace(stream=stream))
+            stream.close()
+            return handler._unread()
+
+    assert not asyncio.run(look())

@@ -68,8 +68,8 @@ def test_a_quarantine_and_a_drain_outlive_their_host(start_host, command):
     health = client.health()
     assert (health["drained"]["cause"], health["status"]) == ("new disks", "degraded")
     assert len(journal("took_over")) == 2
-    assert [alert["kind"] for alert in client.alerts()] == ["quarantined"]
-    assert len(journal("alert_raised")) == 1, "it is the same episode"
+    assert [alert["kind"] for alert in client.alerts()] == ["quarantined", "drained"]
+    assert len(journal("alert_raised")) == 2, "they are the same episodes"
 
 
 def test_a_drained_machine_takes_jobs_and_starts_none_until_it_is_resumed(client, command):

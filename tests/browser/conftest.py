@@ -53,7 +53,9 @@ def chromium() -> Iterator[Any]:
 class Lab:
     """JupyterLab in a process and a home of its own."""
 
-    def __init__(self, home: Path, runtime: str, prepare: Callable[[Path], None] | None = None) -> None:
+    def __init__(
+        self, home: Path, runtime: str, prepare: Callable[[Path], None] | None = None, *, base: str = ""
+    ) -> None:
         self.home = home
         self.root = home / "work"
         self.root.mkdir()
@@ -63,7 +65,8 @@ class Lab:
         if prepare:
             prepare(home)
         self.port = _free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.base = base
+        self.url = f"http://127.0.0.1:{self.port}{base}"
         self.start()
 
     def start(self) -> None:
@@ -74,7 +77,7 @@ class Lab:
                     sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
                     f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}",
                     f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True",
-                    "--ServerApp.terminals_enabled=False",
+                    "--ServerApp.terminals_enabled=False", f"--ServerApp.base_url={self.base}/",
                 ],
                 env=self.environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
                 cwd=self.home,
@@ -158,9 +161,10 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="module")
 def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """One for each module; a module's own ``prepare(home)`` may change the configuration before it starts."""
+    """One for each module, under the module's own ``BASE`` if any, and after its ``prepare(home)``."""
     runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
-    lab = Lab(tmp_path_factory.mktemp("lab"), runtime, getattr(request.module, "prepare", None))
+    prepare, base = getattr(request.module, "prepare", None), getattr(request.module, "BASE", "")
+    lab = Lab(tmp_path_factory.mktemp("lab"), runtime, prepare, base=base)
     try:
         wait_for(lab.answers, "JupyterLab does not start")
         yield lab
@@ -195,10 +199,11 @@ class Page:
             self.troubles.append(f"{where}: {message.text}")
 
     def open_lab(self, lab: Lab) -> None:
-        """JupyterLab without a notebook."""
+        """JupyterLab without a notebook; the launcher takes the focus when it comes, so that is waited for."""
         self.page.goto(f"{lab.url}/lab?token={TOKEN}&reset")
         self.page.wait_for_function(STARTED)
         self.page.evaluate("async () => { await window.jupyterapp.restored; }")
+        self.page.wait_for_selector(".jp-Launcher")
 
     def open(self, url: str) -> None:
         self.page.goto(url)
@@ -218,7 +223,9 @@ class Page:
         self.page.evaluate("n => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = n; }", cell)
 
     def show_panel(self) -> None:
+        """By its command; it takes the focus, a moment later."""
         self.page.evaluate("() => window.jupyterapp.shell.activateById('jupyter-gpusched-panel')")
+        self.page.wait_for_selector("#jupyter-gpusched-panel:focus-within")
 
     def command(self, name: str, **arguments: Any) -> None:
         self.page.evaluate(

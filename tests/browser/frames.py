@@ -34,7 +34,8 @@ def job(job_id: str, **more: Any) -> dict[str, Any]:
         "message": None, "waiting": None, "position": None, "estimated_start": None, "vram_mib": 4096,
         "gpus_requested": 1, "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal",
         "submitted_at": 1.7e9, "started_at": 1.7e9, "ended_at": None, "exit_code": None, "signal": None,
-        "used_vram_mib": None, "peak_vram_mib": None, "peak_rss_mib": None, "progress": None, "advice": None,
+        "used_vram_mib": None, "peak_vram_mib": None, "overuse_mib": None, "cap": None, "peak_rss_mib": None,
+        "progress": None, "advice": None,
         "attempts": [], "notebook": None, "parent_id": None, "array_id": None, "tags": [], "simulated": False,
     } | more  # fmt: skip
 
@@ -50,13 +51,24 @@ class Host:
     """Answers the page's WebSocket and REST; ``page`` is not loaded yet."""
 
     def __init__(
-        self, page: Any, *, gpus: Any = (), jobs: Any = (), alerts: Any = (), cause: str | None = None
+        self,
+        page: Any,
+        *,
+        gpus: Any = (),
+        jobs: Any = (),
+        alerts: Any = (),
+        cause: str | None = None,
+        notices: Any = (),
+        kind: str = "daemon",
     ) -> None:
         self._snapshot = {
             "type": "snapshot", "seq": 1, "gpus": list(gpus), "jobs": list(jobs), "alerts": list(alerts),
             "connected": True,
         }  # fmt: skip
-        self._cause = cause
+        self._health = {
+            "gpu_cause": cause, "notices": list(notices), "kind": kind, "pid": 4242, "version": "0.1.0",
+            "state_dir": "/var/lib/jupyter-gpusched",
+        }  # fmt: skip
         self._sockets: list[Any] = []
         page.route(re.compile(r"/gpusched/api/v1/"), self._answer)
         page.route_web_socket(re.compile(r"/gpusched/api/v1/stream"), self._begin)
@@ -74,6 +86,6 @@ class Host:
         if path == "jobs":
             route.fulfill(json={"items": [], "next_cursor": None})
         elif path == "health":
-            route.fulfill(json={"gpu_cause": self._cause})
+            route.fulfill(json=self._health)
         else:
             route.fulfill(status=404, json={"error": {"code": "x", "message": "no", "field": None, "hint": None}})

@@ -1,25 +1,30 @@
-"""Pictures of the panel for README and docs: ``python tests/browser/screenshots.py`` writes docs/images/*.png.
+"""Pictures for README and docs: ``python tests/browser/screenshots.py`` writes all of docs/images/*.png.
 
-A real JupyterLab with real jobs on simulated cards, looked at by a headless Chromium, in light and dark.
+Real jobs on simulated cards in a real JupyterLab, looked at by a headless Chromium, in light and dark.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
+import json
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from waiting import wait_for  # noqa: E402
+import conftest
+from PIL import Image  # it comes with Matplotlib
+from playwright.sync_api import sync_playwright
+from waiting import wait_for
 
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
 SOURCE = """import time
 for step in range(400):
     print(f'step {step:3}  loss {2.5 / (1 + step):.4f}', flush=True)
@@ -27,13 +32,73 @@ for step in range(400):
 """
 
 
-def _fixtures() -> Any:
-    spec = importlib.util.spec_from_file_location("browser_conftest", HERE / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+TRAIN = """%%gpujob --vram 9G --time 15m --name 'fit the model'
+import os, pathlib, sys
+import matplotlib.pyplot as plt
+import pandas as pd
+from tqdm import tqdm
+
+print("\\x1b[32mloaded\\x1b[0m 48,000 pictures of 12 kinds")
+losses = [2.2 * 0.9**n + 0.08 * (n % 4) for n in range(30)]
+plt.figure(figsize=(5, 2.2))
+plt.plot(losses)
+plt.title("loss")
+plt.show()
+display(pd.DataFrame({"epoch": [10, 20], "loss": [0.86, 0.31], "accuracy": [0.71, 0.88]}))
+for n in tqdm(range(40), desc="epoch 21", ncols=60, mininterval=0):
+    if n == 26:
+        pathlib.Path("half").write_text("")
+        os.path.exists("go") or os.mkfifo("go")
+        open("go").read()
+"""
+FAILS = """%%gpujob --vram 2G --name 'evaluate'
+def accuracy(right, of):
+    return right / of
+
+print("evaluating")
+accuracy(3, 0)
+"""
+WIDGETS = """import ipywidgets, jupyter_gpusched as gs
+ipywidgets.HBox([gs.GpuMonitor(), gs.JobQueue()])"""
+WAITS = "%gpujob --gpus 2 --name 'all cards' ! true"
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    for subject in (panel, cards):
+        with_lab(subject)
+    for image in IMAGES.glob("*.png"):  # few colours: a third of the size
+        Image.open(image).convert("RGB").quantize(128).save(image, optimize=True)
+
+
+def with_lab(take: Callable[[conftest.Lab, Any], None]) -> None:
+    """In a JupyterLab and a browser of its own."""
+    home = Path(tempfile.mkdtemp(prefix="gs-pictures-"))
+    runtime = tempfile.mkdtemp(prefix="gs-")
+    lab = conftest.Lab(home, runtime, quiet)
+    try:
+        wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=conftest.ARGUMENTS)
+            take(lab, browser)
+            browser.close()
+    finally:
+        lab.end()
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+def quiet(home: Path) -> None:
+    """No notifications, which would cover what is shown."""
+    folder = home / "settings" / "jupyter-gpusched"
+    folder.mkdir(parents=True)
+    (folder / "plugin.jupyterlab-settings").write_text(json.dumps({"notify": "none"}))
+
+
+def wear(page: conftest.Page, theme: str) -> None:
+    page.command("apputils:change-theme", theme=theme)
+    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    page.page.locator("#jupyterlab-splash").wait_for(state="detached")  # it dims the page while themes change
 
 
 def jobs() -> list[dict[str, Any]]:
@@ -57,45 +122,72 @@ def jobs() -> list[dict[str, Any]]:
     return [*ended, *running, *waiting]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--into", type=Path, default=HERE.parents[1] / "docs" / "images")
-    into = parser.parse_args().into
-    into.mkdir(parents=True, exist_ok=True)
-    fixtures = _fixtures()
-    from playwright.sync_api import sync_playwright
+def panel(lab: conftest.Lab, browser: Any) -> None:
+    """The panel with the output of a running job beside it, and the form of a new job."""
+    for spec in jobs():
+        lab.submit(spec | {"cwd": str(lab.root), "env": dict(os.environ)})
+    for name, theme in THEMES.items():
+        page = conftest.Page(browser.new_page(viewport={"width": 1120, "height": 700}))
+        page.open_lab(lab)
+        wear(page, theme)
+        page.show_panel()
+        page.find("entry").filter(has_text="finetune").locator("button.gpusched-name").click()
+        page.find("tab-output").click()
+        page.page.wait_for_function(
+            "() => document.querySelectorAll('.gpusched-sparkline-line').length >= 2"
+            " && document.querySelector('[data-testid=gpusched-log]')?.textContent.includes('step')"
+        )
+        page.page.screenshot(path=IMAGES / f"panel-{name}.png")
+        page.page.evaluate("() => { jupyterapp.commands.execute('gpusched:submit-command'); }")
+        form = page.page.locator(".jp-Dialog-content")
+        form.wait_for()
+        form.locator('input[name="command"]').fill("python train.py --epochs 30")
+        form.locator('input[name="vram"]').fill("9G")
+        form.screenshot(path=IMAGES / f"dialog-job-{name}.png")
+        page.page.keyboard.press("Escape")
+        page.page.close()
 
-    home, runtime = Path(tempfile.mkdtemp()), tempfile.mkdtemp(prefix="gs-")
-    lab = fixtures.Lab(home, runtime)
-    try:
-        wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=fixtures.ARGUMENTS)
-            for spec in jobs():
-                lab.submit(spec | {"cwd": str(lab.root), "env": dict(os.environ)})
-            for name, theme in THEMES.items():
-                page = fixtures.Page(browser.new_page(viewport={"width": 1120, "height": 700}))
-                picture(lab, page, theme, into / f"panel-{name}.png")
-            browser.close()
-    finally:
-        lab.end()
-        shutil.rmtree(home, ignore_errors=True)
-        shutil.rmtree(runtime, ignore_errors=True)
 
-
-def picture(lab: Any, page: Any, theme: str, target: Path) -> None:
-    page.open_lab(lab)
-    page.command("apputils:change-theme", theme=theme)
-    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
-    page.show_panel()
-    page.find("entry").filter(has_text="finetune").locator("button.gpusched-name").click()
-    page.find("tab-output").click()
-    page.page.wait_for_function(
-        "() => document.querySelectorAll('.gpusched-sparkline-line').length >= 2"
-        " && document.querySelector('[data-testid=gpusched-log]')?.textContent.includes('step')"
+def cards(lab: conftest.Lab, browser: Any) -> None:
+    """Cards that run, wait and have failed, the widgets, and the form; in one page, since the job waits for us."""
+    context = browser.new_context(viewport={"width": 1100, "height": 1400}, device_scale_factor=1.5)
+    page = conftest.Page(context.new_page())
+    page.open(
+        lab.notebook("pictures.ipynb", "%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, WIDGETS, "fit(epochs=20)")
     )
-    page.page.screenshot(path=target)
-    page.page.close()
+    page.page.evaluate("() => jupyterapp.shell.collapseLeft()")
+    for cell in range(5):
+        page.run(cell)
+    shown = page.find("card")
+    shown.nth(2).get_by_text("ZeroDivisionError").first.wait_for()
+    shown.nth(0).locator("img").wait_for()
+    wait_for((lab.root / "half").exists, "the job does not come to its half")
+    shown.nth(0).get_by_test_id("gpusched-progress").wait_for()
+    shown.nth(0).get_by_test_id("gpusched-memory").wait_for()
+    page.page.locator(".gpusched-w-row").filter(has_text="fit the model").click()
+    for name, theme in THEMES.items():
+        wear(page, theme)
+        for number, what in enumerate(("running", "waiting", "failed")):
+            if what == "failed":
+                shown.nth(number).get_by_test_id("gpusched-resubmit").click()
+                shown.nth(number).get_by_test_id("gpusched-edit").click()
+            page.page.mouse.move(0, 0)
+            shown.nth(number).screenshot(path=IMAGES / f"card-{what}-{name}.png")
+            if what == "failed":
+                shown.nth(number).get_by_test_id("gpusched-resubmit").click()
+        page.page.locator(".widget-hbox").screenshot(path=IMAGES / f"card-widgets-{name}.png")
+        page.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 5; }")
+        page.page.evaluate("() => { jupyterapp.commands.execute('gpusched:run-cell'); }")
+        form = page.page.locator(".jp-Dialog-content")
+        form.wait_for()
+        page.find("term-vram").fill("9G")
+        page.find("term-time").fill("2h")
+        form.screenshot(path=IMAGES / f"card-form-{name}.png")
+        page.page.keyboard.press("Escape")
+        form.wait_for(state="detached")
+    (lab.root / "go").write_text("")
+    page.page.get_by_text("100%").first.wait_for()
+    context.close()
 
 
 if __name__ == "__main__":

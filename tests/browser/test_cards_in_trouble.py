@@ -74,10 +74,9 @@ def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page
     assert others.evaluate("part => part.tagName") == "SPAN"
     expect(parts(page).nth(3)).to_have_attribute("aria-label", re.compile("process 4711 .*idle.ipynb"))
     expect(parts(page).nth(4)).to_have_attribute("aria-label", re.compile("no process admits to it: 2.0G; python 815"))
-    parts(page).nth(0).focus()
-    for _ in range(3):
-        page.page.keyboard.press("ArrowRight")
-    expect(parts(page).nth(3)).to_be_focused()
+    for number in range(3):
+        parts(page).nth(number).press("ArrowRight")
+        expect(parts(page).nth(number + 1)).to_be_focused()
     expect(page.find("gpu").first).to_contain_text("outside the queue")
 
 
@@ -97,6 +96,31 @@ def test_alerts_come_on_top_lead_to_their_job_and_go_when_they_are_over(lab, pag
         host.send({"type": "alert", "event": "resolved", "alert": ended})
     expect(page.find("alert")).to_have_count(0)
     assert page.page.title() != "evil"
+
+
+def test_the_panel_says_who_schedules_and_what_is_to_be_known_of_the_machine(lab, page):
+    ends = "Jobs end when this server does: it is a service."
+    host = show(lab, page, gpus=[gpu()], notices=[f"{ends} More on that.", "Logs are not kept within their limit."])
+    expect(page.find("host")).to_have_text("Scheduled by the daemon (pid 4242)")
+    expect(page.find("notice")).to_have_count(2)
+    host.send({"type": "alert", "event": "raised", "alert": alert("a1", kind="ends_with_server", message=ends)})
+    expect(page.find("alert")).to_contain_text(ends)
+    expect(page.find("notice")).to_have_text("Logs are not kept within their limit.")
+
+
+def test_a_job_that_uses_more_than_it_asked_for_is_marked_and_its_details_say_what_to_do(lab, page):
+    advice = "Asked for 4.0G and uses 5.2G; ask for 6G next time."
+    over = {"used_vram_mib": 5325, "peak_vram_mib": 5325, "overuse_mib": 1229, "advice": advice, "cap": "cooperative"}
+    host = show(lab, page, gpus=[gpu()], jobs=[job("mine0001", **over)])
+    expect(page.find("entry").get_by_test_id("gpusched-overuse")).to_have_text("uses 1.2G more than it asked for")
+    page.find("panel").get_by_role("button", name="mine0001", exact=True).click()
+    details = page.find("details")
+    expect(details.get_by_test_id("gpusched-overuse")).to_have_text("uses 1.2G more than it asked for")
+    expect(details.get_by_test_id("gpusched-advice")).to_have_text(advice)
+    expect(details).to_contain_text("cooperative: frameworks are asked, not forced")
+    within = job("mine0001", advice=advice, cap="cooperative")
+    host.send({"type": "job", "seq": 2, "event": "sampled", "at": 0, "job": within})
+    expect(page.find("overuse")).to_have_count(0)
 
 
 def test_an_older_host_that_tells_no_events_and_no_memory_is_borne(lab, page):

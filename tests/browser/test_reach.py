@@ -77,6 +77,24 @@ def test_axe_finds_no_serious_fault(shown, theme):
     shown.page.get_by_role("button", name="Keep").click()
 
 
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_no_serious_fault_in_a_card(lab, page, theme):
+    if not AXE.exists():
+        pytest.skip("needs axe-core: cd labextension && jlpm install")
+    failing = "%%gpujob --vram 2G --name fails\nprint('before the end')\n1 / 0"
+    page.open(lab.notebook(f"card{theme.replace(' ', '')}.ipynb", "%load_ext jupyter_gpusched", failing))
+    page.run(0)
+    page.run(1)
+    page.command("apputils:change-theme", theme=theme)
+    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    card = page.find("card")
+    expect(card.get_by_test_id("gpusched-rich")).to_contain_text("ZeroDivisionError")
+    card.get_by_test_id("gpusched-resubmit").click()
+    card.get_by_test_id("gpusched-edit").click()
+    page.page.add_script_tag(path=AXE)
+    assert not faults(page, "[data-testid=gpusched-card]")
+
+
 def test_who_wants_no_motion_gets_none(shown):
     shown.page.emulate_media(reduced_motion="reduce")
     duration = shown.find("part").first.evaluate("part => getComputedStyle(part).transitionDuration")

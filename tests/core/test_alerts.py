@@ -6,8 +6,18 @@ import pytest
 
 from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.explain import waiting
-from jupyter_gpusched.core.messages import CancelRequested, Exited, Placed, Sampled, Started, Submitted
+from jupyter_gpusched.core.messages import (
+    CancelRequested,
+    Drained,
+    Exited,
+    Placed,
+    Resumed,
+    Sampled,
+    Started,
+    Submitted,
+)
 from jupyter_gpusched.core.model import Foreign, Opener
+from jupyter_gpusched.core.quarantine import ordered
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, grant, job, record
 
@@ -244,4 +254,16 @@ def test_a_machine_on_which_jobs_end_with_the_server_says_so_until_a_host_that_c
     ]
     assert settle(first.state, 10.0).changes == ()
     later = settle(State.begin(SETTINGS, (), [card(0)], first.state.operations), 20.0)
+    assert [change.kind for change in later.changes] == ["alert_resolved"]
+
+
+def test_a_drained_machine_says_who_stopped_it_and_why_until_it_is_resumed():
+    state = State.begin(SETTINGS, gpus=[card(0)])
+    drained, _ = ordered(state.operations, Drained("ann", "new disks"), state.gpus, 5.0)
+    first = settle(replace(state, operations=drained), 6.0)
+    assert [(change.kind, change.detail["alert"]["message"]) for change in first.changes] == [
+        ("alert_raised", "Nothing new starts here: ann has drained this machine: new disks.")
+    ]
+    resumed, _ = ordered(first.state.operations, Resumed("ann", "done"), state.gpus, 7.0)
+    later = settle(replace(first.state, operations=resumed), 8.0)
     assert [change.kind for change in later.changes] == ["alert_resolved"]

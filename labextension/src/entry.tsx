@@ -1,0 +1,169 @@
+// A job as a row of the queue: chosen, opened, cancelled, run again, and dragged among those that wait.
+
+import * as React from 'react';
+
+import { moveJob, resubmitAll } from './acts';
+import { CancelButton } from './cancel';
+import { Phase, QuietWhy } from './phase';
+import { Group } from './rows';
+import { trans } from './translation';
+import { JobView } from './wire';
+import { expected, isFinal, lasted, mib, moment, progressed, sentence, wants, where } from './words';
+
+interface EntryProps {
+  view: JobView;
+  group: Group;
+  top: number;
+  height: number;
+  index: number;
+  now: number;
+  active: boolean;
+  chosen: boolean;
+  choose: (id: string, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }, box: boolean) => void;
+  reach: (id: string) => void;
+  open: (id: string) => void;
+  say: (words: string) => void;
+}
+
+const DRAGGED = 'application/x-gpusched-job';
+
+/** One job of the list. */
+export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
+  const { view, active, chosen, now } = props;
+  const why = sentence(view);
+  const stop = active ? 0 : -1;
+  const drag = useDrag(view, props.group, props.say);
+  return (
+    <div
+      className={`gpusched-entry${chosen ? ' gpusched-is-chosen' : ''}${drag.over ? ` gpusched-drop-${drag.over}` : ''}`}
+      role="row"
+      aria-rowindex={props.index + 1}
+      aria-selected={chosen}
+      tabIndex={stop}
+      style={{ top: props.top, height: props.height }}
+      data-testid="gpusched-entry"
+      data-job-id={view.id}
+      onClick={event => props.choose(view.id, event, false)}
+      onDoubleClick={() => props.open(view.id)}
+      onFocus={() => props.reach(view.id)}
+      {...drag.handlers}
+    >
+      <span role="gridcell" className="gpusched-cell-check">
+        <input
+          type="checkbox"
+          tabIndex={stop}
+          checked={chosen}
+          aria-label={trans.__('Choose job %1', view.name)}
+          onClick={event => event.stopPropagation()}
+          onChange={event => props.choose(view.id, event.nativeEvent as MouseEvent, true)}
+        />
+      </span>
+      <div role="gridcell" className="gpusched-cell-main">
+        <div className="gpusched-head">
+          <button
+            type="button"
+            className="gpusched-name gpusched-link"
+            title={view.name}
+            tabIndex={stop}
+            onClick={event => {
+              event.stopPropagation();
+              props.open(view.id);
+            }}
+          >
+            {view.name}
+          </button>
+          <Phase phase={view.phase} />
+        </div>
+        <Facts view={view} now={now} />
+        {why && <QuietWhy view={view} words={why} />}
+      </div>
+      <Progress view={view} />
+      <div role="gridcell" className="gpusched-cell-acts" onClick={event => event.stopPropagation()}>
+        {isFinal(view) ? (
+          <button
+            type="button"
+            className="gpusched-button"
+            tabIndex={stop}
+            aria-label={trans.__('Resubmit job %1', view.name)}
+            onClick={() => void resubmitAll([view])}
+            data-testid="gpusched-resubmit"
+          >
+            {trans.__('Resubmit')}
+          </button>
+        ) : (
+          <CancelButton view={view} />
+        )}
+      </div>
+    </div>
+  );
+}, sameEntry);
+
+/** What ended does not change with the clock. */
+function sameEntry(before: EntryProps, after: EntryProps): boolean {
+  return (Object.keys(after) as (keyof EntryProps)[]).every(
+    name => before[name] === after[name] || (name === 'now' && isFinal(after.view))
+  );
+}
+
+/** How far it has come, as a line at the foot of its row; the same in words is among its facts. */
+function Progress({ view }: { view: JobView }): JSX.Element | null {
+  const fraction = isFinal(view) ? null : (view.progress?.fraction ?? null);
+  return fraction === null ? null : (
+    <span aria-hidden="true" className="gpusched-row-progress" style={{ width: `${100 * fraction}%` }} />
+  );
+}
+
+function Facts({ view, now }: { view: JobView; now: number }): JSX.Element {
+  const ended = view.ended_at === null ? '' : moment(view.ended_at, now);
+  const asks = where(view) && view.vram_mib !== null ? mib(view.vram_mib) : wants(view);
+  const facts = [where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
+    .filter(Boolean)
+    .join(' · ');
+  return (
+    <div className="gpusched-facts" title={`${facts} · ${view.id}`}>
+      {facts} · <code>{view.id}</code>
+    </div>
+  );
+}
+
+interface Drag {
+  over: 'before' | 'after' | null;
+  handlers: React.HTMLAttributes<HTMLElement>;
+}
+
+/** Waiting rows can be dragged before and after each other. */
+function useDrag(view: JobView, group: Group, say: (words: string) => void): Drag {
+  const [over, setOver] = React.useState<'before' | 'after' | null>(null);
+  if (group !== 'waiting') {
+    return { over: null, handlers: {} };
+  }
+  const side = (event: React.DragEvent): 'before' | 'after' => {
+    const { top, height } = event.currentTarget.getBoundingClientRect();
+    return event.clientY < top + height / 2 ? 'before' : 'after';
+  };
+  return {
+    over,
+    handlers: {
+      draggable: true,
+      onDragStart: event => {
+        event.dataTransfer.setData(DRAGGED, view.id);
+        event.dataTransfer.effectAllowed = 'move';
+      },
+      onDragOver: event => {
+        if (event.dataTransfer.types.includes(DRAGGED)) {
+          event.preventDefault();
+          setOver(side(event));
+        }
+      },
+      onDragLeave: () => setOver(null),
+      onDrop: event => {
+        event.preventDefault();
+        setOver(null);
+        const id = event.dataTransfer.getData(DRAGGED);
+        if (id && id !== view.id) {
+          void moveJob({ id, name: id }, view, side(event)).then(say);
+        }
+      }
+    }
+  };
+}
