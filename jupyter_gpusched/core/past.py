@@ -44,7 +44,7 @@ class Past:
         gpus: Mapping[GpuUuid, Gpu],
         settings: Settings,
     ) -> tuple[Past, list[tuple[str, str]], list[tuple[str, str]]]:
-        """The past once these jobs have changed; (owner, name) of whose runs began to say something, and of the forgotten."""
+        """The past once these jobs have changed; (owner, name) of runs that now say something, and of forgotten."""
         past, named, forgotten = self, [], []
         for was, job in zip(before, changed, strict=True):
             if was is None or not was.phase.active or job.phase.active or not job.attempts:

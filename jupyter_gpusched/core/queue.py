@@ -113,7 +113,7 @@ class Queue:
         return replace(self, lines=self._with(lines), nameless=nameless_left)
 
     def with_forgotten(self, owner: str, name: str, jobs: Mapping[JobId, Job]) -> Queue:
-        """The queue after the past has ceased to say anything of a name: its jobs stand with all nameless ones again."""
+        """The queue after the past has forgotten a name: its jobs stand with all nameless ones again."""
         if not name:
             return self
         lines: dict[Group, dict[LineKey, Line[Rank]]] = {}

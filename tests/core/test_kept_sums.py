@@ -15,6 +15,8 @@ from jupyter_gpusched.core.schedule import schedule
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, job, record
 
+QUICK = replace(SETTINGS, release_timeout_s=0.0, stale_after_s=1e9)
+
 
 def named(job_id, name, *, owner="ann", at=0.0, limit_s=None, **asked):
     return replace(job(job_id, at=at, **asked), owner=owner, name=name, time_limit_s=limit_s)
@@ -35,7 +37,7 @@ def run_all(state, now):
 
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_a_name_that_begins_to_say_something_gets_lines_of_its_own(dice, number):
-    state = State.begin(replace(SETTINGS, release_timeout_s=0.0), gpus=[card()])
+    state = State.begin(QUICK, gpus=[card()])
     jobs = [
         named(
             f"a{at:07d}",
@@ -101,7 +103,7 @@ def test_many_jobs_of_several_owners_hold_what_their_states_say():
 def test_a_name_that_is_forgotten_since_there_are_too_many_leaves_its_waiting_jobs_where_they_are_found(dice, number):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "_MOST_NAMES", 2)
-        state = State.begin(replace(SETTINGS, release_timeout_s=0.0), gpus=[card()])
+        state = State.begin(QUICK, gpus=[card()])
         jobs = [
             named(
                 f"a{at:07d}",
