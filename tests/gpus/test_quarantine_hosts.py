@@ -110,18 +110,18 @@ def test_an_idle_kernel_is_named_with_its_notebook_and_pid(machine, start_host):
     kernel = subprocess.Popen(
         [sys.executable, "-c", "input()", "-f", "/run/kernel-1b2c.json"],
         stdin=subprocess.PIPE,
-        env=os.environ | {"JPY_SESSION_NAME": "/work/train.ipynb"},
+        env=os.environ | {"JPY_SESSION_NAME": "/home/ann/train.ipynb"},
     )
     try:
         machine.hold(12 * G, pid=kernel.pid)
         client = start_host(None, "--GpuSched.idle_after_s=2").client()
         alert = wait_for(lambda: alert_of(client, "idle_kernel"), "no alert")
         assert alert["message"] == (
-            f"The kernel of /work/train.ipynb (pid {kernel.pid}) holds 12.0G of GPU 0, "
+            f"The kernel of /home/ann/train.ipynb (pid {kernel.pid}) holds 12.0G of GPU 0, "
             "on which nothing has run for more than 2s."
         )
         (holder,) = card(client)["holders"]
-        assert (holder["kind"], holder["notebook"]) == ("foreign", "/work/train.ipynb")
+        assert (holder["kind"], holder["notebook"]) == ("foreign", "/home/ann/train.ipynb")
     finally:
         kernel.kill()
         kernel.communicate()
