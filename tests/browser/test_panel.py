@@ -115,7 +115,10 @@ def test_several_jobs_are_chosen_cancelled_and_resubmitted(lab, busy, page, pane
 def test_waiting_jobs_are_put_in_another_order_by_keys(lab, busy, page, panel):
     for name in ("a", "b", "c"):
         lab.submit({"argv": ["true"], "vram": "2G", "name": f"order {name}"})
+    names = panel.get_by_test_id("gpusched-entry").filter(has_text="order ").locator(".gpusched-name")
+    expect(names).to_have_text(["order a", "order b", "order c"])
     entry(page, "order c").focus()
+    expect(entry(page, "order c")).to_be_focused()
     page.page.keyboard.press("Alt+ArrowUp")
     wait_for(lambda: order(lab, "order a", "order b", "order c")[1] == "order c", "the job does not move up")
     expect(page.find("said")).to_contain_text("order c is now number 2")
@@ -124,7 +127,6 @@ def test_waiting_jobs_are_put_in_another_order_by_keys(lab, busy, page, panel):
     wait_for(lambda: order(lab, "order a", "order b", "order c")[0] == "order c", "the job does not move up")
     entry(page, "order c").drag_to(entry(page, "order b"), target_position={"x": 60, "y": 70})
     wait_for(lambda: order(lab, "order a", "order b", "order c")[2] == "order c", "the job is not dragged down")
-    names = panel.get_by_test_id("gpusched-entry").filter(has_text="order ").locator(".gpusched-name")
     expect(names).to_have_text(["order a", "order b", "order c"])
 
 
