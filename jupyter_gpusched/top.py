@@ -190,10 +190,11 @@ class _Watch:
 def _wakeup() -> Iterator[tuple[int, int]]:
     """A pipe that news and signals write to: its reading and its writing end."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signals = (signal.SIGWINCH, signal.SIGTERM)
+    signals = (signal.SIGWINCH, signal.SIGTERM, signal.SIGINT)  # the last may be ignored by whoever started us
     before = {number: signal.getsignal(number) for number in signals}
     signal.signal(signal.SIGWINCH, lambda *_: None)
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
     fd_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield reading, writing
