@@ -14,7 +14,7 @@ from . import wire
 from .core.advice import advice
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
-from .core.model import Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
+from .core.model import Attempt, Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
 from .core.operations import Alert
 from .core.release import is_earlier, use_of
 from .core.state import State
@@ -240,26 +240,27 @@ def job_view(
         progress=progress,
         time_limit_s=job.time_limit_s,
         advice=advice(job, simulated=simulated),
-        attempts=[
-            wire.AttemptView(
-                number=attempt.number,
-                outcome=attempt.outcome.value if attempt.outcome else None,
-                reason=attempt.reason,
-                message=attempt.message,
-                gpus=_refs(attempt.gpus),
-                started_at=attempt.started_at,
-                ended_at=attempt.ended_at,
-                exit_code=attempt.exit_code,
-                signal=attempt.signal,
-                peak_vram_mib=attempt.peak_vram_mib,
-            )
-            for attempt in job.attempts
-        ],
+        attempts=[_attempt(attempt) for attempt in job.attempts],
         notebook=job.notebook,
         parent_id=job.parent_id,
         array_id=job.array_id,
         tags=list(job.tags),
         simulated=simulated,
+    )
+
+
+def _attempt(attempt: Attempt) -> wire.AttemptView:
+    return wire.AttemptView(
+        number=attempt.number,
+        outcome=attempt.outcome.value if attempt.outcome else None,
+        reason=attempt.reason,
+        message=attempt.message,
+        gpus=_refs(attempt.gpus),
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        peak_vram_mib=attempt.peak_vram_mib,
     )
 
 
