@@ -205,7 +205,7 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
-    change = Change(moved, _KINDS[type(event)], now, _detail(event))
+    change = Change(moved, _KINDS[type(event)], now, _detail(event, moved))
     after = _with_jobs(state, (moved,))
     if not isinstance(event, Exited):
         return Step(after, (change,), tuple(instructions))
@@ -340,7 +340,8 @@ def _by_uuid(gpus: Iterable[Gpu]) -> dict[GpuUuid, Gpu]:
     return {gpu.uuid: gpu for gpu in sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))}
 
 
-def _detail(event: JobEvent) -> dict[str, object]:
+def _detail(event: JobEvent, job: Job) -> dict[str, object]:
+    """What the journal says of an event beside the job that it led to."""
     match event:
         case Placed(_, grants):
             return {"gpus": [grant.gpu for grant in grants]}
@@ -348,7 +349,7 @@ def _detail(event: JobEvent) -> dict[str, object]:
             told_of: dict[str, object] = {"gpus": None if claim is None else list(claim.gpus)}
             return told_of if rests_until is None else {**told_of, "rests_until": rests_until}
         case Exited(_, attempt, record, _):
-            told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
+            told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": job.attempts[-1].reason}
             if record.survivors:
                 told["survivors"] = list(record.survivors)
             if record.stragglers:
