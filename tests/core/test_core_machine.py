@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from exploring import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
@@ -246,7 +247,7 @@ class Core(RuleBasedStateMachine):
 
 
 TestCore = Core.TestCase
-TestCore.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCore.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def run(*steps):
