@@ -50,6 +50,7 @@ _ERRORS: dict[str, type[GpuSchedError]] = {
 }
 _BY_STATUS: dict[int, type[GpuSchedError]] = {
     400: BadRequest,
+    401: NotAllowed,
     403: NotAllowed,
     404: GpuSchedError,
     409: BadRequest,
