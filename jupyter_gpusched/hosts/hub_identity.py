@@ -26,13 +26,13 @@ from jupyter_gpusched.callers import Caller, OwnerOnly, group_names
 from jupyter_gpusched.core.model import NotAllowed, Unauthorized, Unavailable
 from jupyter_gpusched.launch.owners import NoSuchOwner, unix_user
 
+from .hub import ADMIN_SCOPE, access_scope
+
 log = logging.getLogger(__name__)
 
 BELIEVED_S = 60
 """So long the Hub's word on a token counts; a token that is revoked lives so long at most."""
 
-ADMIN_SCOPE = "custom:gpusched:admin"
-"""Whoever holds it runs the machine, as the Hub's own administrators do."""
 
 _PATIENCE_S = 20.0
 _MOST_KNOWN = 2000
@@ -41,10 +41,6 @@ _TOKEN = re.compile(r"(?:token|bearer)\s+([\x21-\x7e]{1,1024})", re.IGNORECASE)
 Model = dict[str, Any]
 AskHub = Callable[[str], Awaitable[Model | None]]
 """What the Hub says of a token: a user with scopes, or None for a token that it does not know."""
-
-
-def access_scope(service: str) -> str:
-    return f"access:services!service={service}"
 
 
 class ByHubToken:
