@@ -371,11 +371,15 @@ def _say_nothing(handler: Any) -> None:
     """Requests are not logged: a line for each would bury what matters."""
 
 
-def routes(desk: Desk) -> Application:
-    """The host's application; the same over the unix socket and, later, for a Hub service over TCP."""
+def routes(desk: Desk, prefix: str = "") -> Application:
+    """The host's application; the same over the unix socket and, for a Hub service, over TCP.
+
+    prefix  what may come before its paths: a Hub's proxy leaves the service's own address in them.
+    """
     named = {"desk": desk}
+    base = rf"(?:{re.escape(prefix)})?{PREFIX}"
     return Application(
-        [(rf"{PREFIX}/{path}", handler, named) for path, handler in PATHS],
+        [(rf"{base}/{path}", handler, named) for path, handler in PATHS],
         default_handler_class=NothingHandler,
         default_handler_args=named,
         log_function=_say_nothing,

@@ -19,6 +19,7 @@ import msgspec
 from .answers import LATER, ApiMismatch, accepted, check_api, decoded, good
 from .core.model import FINAL, BadRequest, GpuSchedError, Unavailable
 from .find_host import HostUnreachable, find_host
+from .hub_address import HubAddress
 from .places import API
 from .transport import READ_TIMEOUT_S, Answer, ConnectionLost, ForeignSocket, Transport
 from .wire import GIVES_WAY, PREFIX
@@ -314,12 +315,12 @@ class Client:
         except ConnectionLost as error:
             raise HostUnreachable(f"The host does not answer ({error}).", hint=LATER) from error
 
-    def _greet(self, socket: str) -> Transport:
-        host = Transport(socket, self._headers)
+    def _greet(self, where: str | HubAddress) -> Transport:
+        host = Transport(where, self._headers)
         try:
             health = decoded(accepted(host.request("GET", f"{PREFIX}/health")))
         except (TimeoutError, ForeignSocket) as error:
-            raise HostUnreachable(f"The host at {socket} does not answer ({error}).", hint=LATER) from error
+            raise HostUnreachable(f"The host at {where} does not answer ({error}).", hint=LATER) from error
         check_api(health)
         self._transport = host
         return host
