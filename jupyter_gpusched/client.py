@@ -119,13 +119,19 @@ class Client:
         """Queue all of them or none."""
         return list(self._post("jobs", {"jobs": [_with_key(spec) for spec in specs]})["ids"])
 
-    def jobs(self, *, phase: str | None = None, name: str | None = None, limit: int | None = None) -> list[View]:
-        """The caller's jobs, newest first; all of them unless ``limit`` is given."""
+    def jobs(
+        self, *, phase: str | None = None, name: str | None = None, limit: int | None = None, all_users: bool = False
+    ) -> list[View]:
+        """The caller's jobs, newest first; all of them unless ``limit`` is given.
+
+        all_users  everybody's, which is for administrators.
+        """
+        everybody = 1 if all_users else None
         found: list[View] = []
         cursor: str | None = None
         while limit is None or len(found) < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - len(found))
-            page = self._get("jobs", phase=phase, name=name, limit=size, cursor=cursor)
+            page = self._get("jobs", phase=phase, name=name, limit=size, cursor=cursor, all_users=everybody)
             found += page["items"]
             cursor = page["next_cursor"]
             if cursor is None:

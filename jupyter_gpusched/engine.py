@@ -223,10 +223,10 @@ class Engine:
         self._put(_Stimulus(event, {}, done))
         await done
 
-    async def job(self, job_id: JobId, owner: str) -> Job:
-        """A job of this owner, live or past. Another's is as unknown as one that never was."""
+    async def job(self, job_id: JobId, sees: Callable[[str], bool]) -> Job:
+        """A job, live or past, of an owner whom ``sees`` admits. Another's is as unknown as one that never was."""
         job = self.state.jobs.get(job_id) or await anyio.to_thread.run_sync(self.store.job, job_id)
-        if job is None or job.owner != owner:
+        if job is None or not sees(job.owner):
             raise UnknownJob(job_id)
         return job
 

@@ -27,6 +27,7 @@ from traitlets.config import Configurable
 from ._version import __version__
 from .admission import Admission
 from .api import routes
+from .callers import OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
@@ -260,7 +261,7 @@ class Host:
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
             admission, growth = Admission(engine, provider), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history, means)
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means, OwnerOnly())
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()

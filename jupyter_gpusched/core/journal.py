@@ -25,6 +25,7 @@ from .messages import (
     Vanished,
     Voided,
 )
+from .model import Job
 
 KINDS: Mapping[type[JobEvent], str] = {
     Placed: "placed",
@@ -48,7 +49,8 @@ KINDS: Mapping[type[JobEvent], str] = {
 }
 
 
-def detail_of(event: JobEvent) -> dict[str, object]:
+def detail_of(event: JobEvent, job: Job) -> dict[str, object]:
+    """What the journal says of an event beside the job that it led to."""
     match event:
         case Placed(_, grants):
             return {"gpus": [grant.gpu for grant in grants]}
@@ -56,7 +58,7 @@ def detail_of(event: JobEvent) -> dict[str, object]:
             told_of: dict[str, object] = {"gpus": None if claim is None else list(claim.gpus)}
             return told_of if rests_until is None else {**told_of, "rests_until": rests_until}
         case Exited(_, attempt, record, _):
-            told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
+            told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": job.attempts[-1].reason}
             if record.survivors:
                 told["survivors"] = list(record.survivors)
             if record.stragglers:

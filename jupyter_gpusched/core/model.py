@@ -514,6 +514,12 @@ class NotAllowed(GpuSchedError):
     code = "not_allowed"
 
 
+class Unauthorized(GpuSchedError):
+    """Nobody can say who asks."""
+
+    code = "unauthorized"
+
+
 class Unavailable(GpuSchedError):
     """The host cannot answer now; trying again may help."""
 

@@ -196,7 +196,7 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
-    change = Change(moved, KINDS[type(event)], now, detail_of(event))
+    change = Change(moved, KINDS[type(event)], now, detail_of(event, moved))
     after = _with_jobs(state, (moved,))
     if not isinstance(event, Exited):
         return Step(after, (change,), tuple(instructions))
@@ -223,7 +223,7 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
             after = advance(job, one, now)[0] if (job.phase, type(one)) in TRANSITIONS else job
             if after is not job:  # else another consequence has ended it, or it is so already
                 moved[job.id] = after
-                changes.append(Change(after, KINDS[type(one)], now, detail_of(one)))
+                changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
         before, state, latest = state, _with_jobs(state, tuple(moved.values())), list(moved.values())
     return replace(step, state=state, changes=tuple(changes))
 

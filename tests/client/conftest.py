@@ -98,7 +98,7 @@ class FakeHost:
     def resume(self, cause=None):
         return {"drained": None}
 
-    def jobs(self, *, phase=None, name=None, limit=None):
+    def jobs(self, *, phase=None, name=None, limit=None, all_users=False):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
         return views[::-1][:limit]
 

@@ -77,7 +77,6 @@ def test_submit_prints_one_json_object(fake_host, capsys):
         (["submit", "note.ipynb", "epochs=3"], "--param"),
         (["submit", "--shell", "x", "y"], "--shell"),
         (["submit", "--in", "x", "true"], "only a cell job"),
-        (["ls", "--all-users"], "not available"),
         (["ls", "--limit", "0"], "whole number"),
         (["show", "zzzz9999"], "zzzz9999"),
         (["logs", "zzzz9999"], "zzzz9999"),
