@@ -30,6 +30,7 @@ from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, 
 from .engine import Engine
 from .learning import code_of, learned
 from .notebooks import read_notebook
+from .parents import still_worth_waiting_for, with_parents
 from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .respec import spec_of
@@ -103,6 +104,7 @@ class Admission:
             works[job.id] = work
             if payload is not None:
                 kept[job.id] = PAYLOAD, payload
+        jobs = await with_parents(jobs, self._engine, owner=owner)
         if not kept:
             return await self._engine.submit(jobs, works)
         return await self._with_files(jobs, works, kept)
@@ -165,6 +167,9 @@ class Admission:
         spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
+        if job.after is not None and "after" not in changes:
+            spec["after"] = await still_worth_waiting_for(job, self._engine)
+            spec["after_when"] = job.after.when if spec["after"] else None
         raw = changed(spec, changes)
         return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
 
