@@ -61,7 +61,8 @@ def place() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def hub(bed: Bed, people: dict[str, str], place: Path) -> Iterator[Hub]:
     """A Hub with our service on two simulated cards, as `configure` makes it."""
-    hub = Hub(bed, place / "hub", (people["ann"], people["bob"]), admins=(people["adm"],))
+    users = (people["ann"], people["bob"])
+    hub = Hub(bed, place / "hub", users, admins=(people["adm"],), options=("--GpuSched.cpus=8",))
     try:
         hub.wait_for_service()
         yield hub
