@@ -13,7 +13,7 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from .core.alerts import settle
+from .core.asides import UnknownParent
 from .core.messages import (
     Amended,
     CancelRequested,
@@ -56,6 +57,7 @@ from .core.model import (
 from .core.past import Past
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
+from .core.streaks import since
 from .keys import Keys
 from .ports import (
     ActiveGrant,
@@ -165,17 +167,32 @@ class Engine:
             except DuplicateKey as error:  # noqa: PERF203  somebody else brought it while we looked: it is known now
                 if error.field != "idempotency_key":
                     raise
+            except UnknownParent:  # it has ended while we looked: the journal says how
+                continue
         return await self._submit(jobs, works)
 
     async def _submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
         known = await self._keys.known(jobs)
-        fresh = tuple(job for job in jobs if known[job.id] is None)
+        fresh = tuple(_with_known_parents(job, known) for job in jobs if known[job.id] is None)
         if fresh:
+            ended = await self._ended_parents(fresh)
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._keys.bring(fresh, done)
-            self._put(_Stimulus(Submitted(fresh), {job.id: works[job.id] for job in fresh}, done))
+            self._put(_Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
             await asyncio.shield(done)
         return [known[job.id] or job.id for job in jobs]
+
+    async def _ended_parents(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
+        """Those that these jobs are to start after and that the scheduler has nothing to do with any more."""
+        named = {parent for job in jobs if job.after is not None for parent in job.after.jobs}
+        gone = named - {job.id for job in jobs} - {parent for parent in named if parent in self.state.jobs}
+        if not gone:
+            return ()
+        found = await anyio.to_thread.run_sync(lambda: {job_id: self.store.job(job_id) for job_id in sorted(gone)})
+        for job_id, parent in found.items():
+            if parent is None:
+                raise UnknownJob(job_id)
+        return tuple(parent for parent in found.values() if parent is not None and parent.phase.final)
 
     async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
         """End a job; returns when the wish is on disk. A final job is left as it is."""
@@ -226,10 +243,10 @@ class Engine:
         self._put(_Stimulus(event, {}, done))
         await done
 
-    async def job(self, job_id: JobId, owner: str) -> Job:
-        """A job of this owner, live or past. Another's is as unknown as one that never was."""
+    async def job(self, job_id: JobId, sees: Callable[[str], bool]) -> Job:
+        """A job, live or past, of an owner whom ``sees`` admits. Another's is as unknown as one that never was."""
         job = self.state.jobs.get(job_id) or await anyio.to_thread.run_sync(self.store.job, job_id)
-        if job is None or job.owner != owner:
+        if job is None or not sees(job.owner):
             raise UnknownJob(job_id)
         return job
 
@@ -295,14 +312,14 @@ class Engine:
             if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
         ended = await anyio.to_thread.run_sync(self.store.ended, REMEMBERED_JOBS)
-        past = Past.of([*ended, *jobs], (), self.settings)
-        self.state = State.begin(self.settings, jobs, (), operations, past)
+        past, streaks = Past.of([*ended, *jobs], (), self.settings), since(ended)
+        self.state = State.begin(self.settings, jobs, (), operations, past, streaks=streaks)
         # Known before the first request: a submission must not be refused for cards not yet looked at. But jobs
         # that run must not wait for a driver that does not answer: then submissions alone do (``cards_seen``).
         with anyio.move_on_after(FIRST_LOOK_S if any(job.phase.active for job in jobs) else None) as look:
             gpus = await self._sample()
             past = Past.of([*ended, *jobs], gpus, self.settings)
-            self.state = State.begin(self.settings, jobs, gpus, operations, past)
+            self.state = State.begin(self.settings, jobs, gpus, operations, past, streaks=streaks)
             self.post(Sampled(gpus))
         if look.cancelled_caught:
             self._cards_by = anyio.current_time() + LONGEST_LOOK_S
@@ -501,6 +518,14 @@ class Engine:
     def _put(self, stimulus: _Stimulus) -> None:
         self._inbox.append(stimulus)
         self._arrived.set()
+
+
+def _with_known_parents(job: Job, known: Mapping[JobId, JobId | None]) -> Job:
+    """A job whose parents of the same batch may be there from an earlier, equal request."""
+    if job.after is None:
+        return job
+    parents = tuple(known.get(parent) or parent for parent in job.after.jobs)
+    return replace(job, after=job.after._replace(jobs=parents))
 
 
 def _stopping() -> Unavailable:

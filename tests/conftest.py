@@ -21,14 +21,21 @@ from typing import Any
 
 import hypothesis
 import pytest
+from exploring import EXPLORE, ORDINARY, register_profiles
 from waiting import DEADLINE_S, wait_for
 
 from jupyter_gpusched.client import Client
 from jupyter_gpusched.places import read_host_record, state_folder
 
-# A loaded machine makes an example slow, not wrong.
-hypothesis.settings.register_profile("project", deadline=None)
-hypothesis.settings.load_profile("project")
+register_profiles()
+hypothesis.settings.load_profile(ORDINARY)  # unless the command line names another one, which is loaded after this
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Thousands of examples take longer than a test may otherwise; whoever explores waits for them."""
+    if config.getoption("hypothesis_profile", None) == EXPLORE:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))
 
 
 @pytest.fixture(autouse=True)

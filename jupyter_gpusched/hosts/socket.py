@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +27,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from jupyter_gpusched.core.model import FINAL
 
 from .owner import refuse_others
-from .upstream import HostLost, answer
+from .upstream import HostLost, Upstream, answer
 
 log = logging.getLogger(__name__)
 
@@ -173,8 +172,8 @@ class Tab:
 class Feed:
     """Reads the host's events while any tab is open, and hands them to all of them."""
 
-    def __init__(self, state: Path) -> None:
-        self._state = state
+    def __init__(self, host: Upstream) -> None:
+        self._host = host
         self._picture = Picture()
         self._tabs: set[Tab] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -238,7 +237,7 @@ class Feed:
     async def _lines(self) -> Any:
         """The lines of one connection; ends by itself after a long silence, which is no loss."""
         after = "" if self._picture.seq is None else f"?after={self._picture.seq}"
-        async with answer(self._state, f"events{after}") as body:
+        async with answer(self._host, f"events{after}") as body:
             self._say_connected(True)
             while True:
                 try:
@@ -294,7 +293,7 @@ class Feed:
         found: list[Frame] = []
         cursor = ""
         while True:
-            async with answer(self._state, f"jobs?phase=queued&limit={PAGE}{cursor}") as body:
+            async with answer(self._host, f"jobs?phase=queued&limit={PAGE}{cursor}") as body:
                 page = json.loads(await body.read())
             found += page["items"]
             if page["next_cursor"] is None:
