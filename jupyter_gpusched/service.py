@@ -121,6 +121,12 @@ class GpuSched(Configurable):
         True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
     ).tag(config=True)
 
+    supervisors_ready = Int(
+        2,
+        min=0,
+        help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
+    ).tag(config=True)
+
     def log_bytes(self) -> int | None:
         """The limit of a log; None where there is none."""
         return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
@@ -269,7 +275,12 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
+                launcher=partial(
+                    LocalLauncher,
+                    log_limit=self.config.log_bytes(),
+                    means=means,
+                    spares=self.config.supervisors_ready,
+                ),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
