@@ -26,13 +26,13 @@ from jupyter_gpusched.callers import Caller, OwnerOnly, group_names
 from jupyter_gpusched.core.model import NotAllowed, Unauthorized, Unavailable
 from jupyter_gpusched.launch.owners import NoSuchOwner, unix_user
 
+from .hub import ADMIN_SCOPE, access_scope
+
 log = logging.getLogger(__name__)
 
 BELIEVED_S = 60
 """So long the Hub's word on a token counts; a token that is revoked lives so long at most."""
 
-ADMIN_SCOPE = "custom:gpusched:admin"
-"""Whoever holds it runs the machine, as the Hub's own administrators do."""
 
 _PATIENCE_S = 20.0
 _MOST_KNOWN = 2000
@@ -41,10 +41,6 @@ _TOKEN = re.compile(r"(?:token|bearer)\s+([\x21-\x7e]{1,1024})", re.IGNORECASE)
 Model = dict[str, Any]
 AskHub = Callable[[str], Awaitable[Model | None]]
 """What the Hub says of a token: a user with scopes, or None for a token that it does not know."""
-
-
-def access_scope(service: str) -> str:
-    return f"access:services!service={service}"
 
 
 class ByHubToken:
@@ -56,8 +52,15 @@ class ByHubToken:
     """
 
     def __init__(
-        self, ask: AskHub, holds: Callable[[str, Model], bool], *, service: str = "gpusched", min_uid: int = 1000
+        self,
+        ask: AskHub,
+        holds: Callable[[str, Model], bool],
+        *,
+        service: str = "gpusched",
+        min_uid: int = 1000,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._ask = ask
         self._holds = holds
         self._scope = access_scope(service)
@@ -76,16 +79,16 @@ class ByHubToken:
             )
         digest = hashlib.sha256(token[1].encode()).digest()
         until, known = self._known.get(digest, (0.0, None))
-        if known is not None and time.monotonic() < until:
+        if known is not None and self._clock() < until:
             return known
-        asked_at = time.monotonic()
+        asked_at = self._clock()
         caller = await anyio.to_thread.run_sync(self._admitted, await self._model(token[1]))
         self._remember(digest, asked_at + BELIEVED_S, caller)
         return caller
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
         if len(self._known) >= _MOST_KNOWN:
-            now = time.monotonic()
+            now = self._clock()
             self._known = {one: known for one, known in self._known.items() if known[0] > now}
         if len(self._known) < _MOST_KNOWN:
             self._known[digest] = until, caller
