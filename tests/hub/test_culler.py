@@ -1,4 +1,4 @@
-"""Case 14 with JupyterHub's own idle culler: it stops no server that hosts unfinished jobs, and all others when idle."""
+"""Case 14 with JupyterHub's idle culler: it stops no server that hosts unfinished jobs, and all others when idle."""
 
 from __future__ import annotations
 
