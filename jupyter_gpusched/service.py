@@ -239,6 +239,10 @@ class TcpAddress:
     port: int
     prefix: str = ""
 
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Access:
@@ -256,6 +260,10 @@ class Access:
     def folder(self, path: Path) -> Path:
         """Make a folder of the host: others must get through to their jobs' where there are any."""
         return passable_folder(path) if self.for_others else private_folder(path)
+
+    def found_by(self, path: Path) -> dict[str, str]:
+        """How a job finds its host again, given the path of the host's socket."""
+        return {"GPUSCHED_SOCKET": str(path)} if self.tcp is None else {"GPUSCHED_SERVICE_URL": self.tcp.url}
 
     @property
     def for_others(self) -> bool:
@@ -292,7 +300,7 @@ class Host:
         if not self._access.for_others:  # what is kept ready is ours, and could not become another's
             launcher = partial(launcher, spares=self.config.supervisors_ready)
         if self._access.for_others:
-            passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", "GPUSCHED_SOCKET": str(self.socket)}
+            passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
             launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
