@@ -24,11 +24,13 @@ import anyio.to_thread
 import msgspec
 
 from . import wire
+from .callers import Caller
 from .core.ledger import check_fits
 from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
 from .engine import Engine
 from .learning import code_of, learned
 from .notebooks import read_notebook
+from .parents import still_worth_waiting_for, with_parents
 from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .respec import spec_of
@@ -102,14 +104,15 @@ class Admission:
             works[job.id] = work
             if payload is not None:
                 kept[job.id] = PAYLOAD, payload
+        jobs = await with_parents(jobs, self._engine, owner=owner)
         if not kept:
             return await self._engine.submit(jobs, works)
         return await self._with_files(jobs, works, kept)
 
-    async def amend(self, job_id: JobId, changes: object, *, owner: str) -> None:
+    async def amend(self, job_id: JobId, changes: object, *, by: Caller) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
         async with self._amending:  # two changes of one job at once must not undo each other
-            job = await self._engine.job(job_id, owner)
+            job = await self._engine.job(job_id, by.sees)
             terms = read_terms(changes, job)
             await self._engine.cards_seen()
             try:
@@ -117,11 +120,11 @@ class Admission:
                     raise _too_late(job)
                 state = self._engine.state
                 check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
-                await self._engine.amend(job_id, terms, by=owner)
+                await self._engine.amend(job_id, terms, by=by.user)
             except IllegalTransition:
-                raise _too_late(await self._engine.job(job_id, owner)) from None
+                raise _too_late(await self._engine.job(job_id, by.sees)) from None
 
-    async def reorder(self, job_id: JobId, order: wire.JobOrder, *, owner: str) -> None:
+    async def reorder(self, job_id: JobId, order: wire.JobOrder, *, by: Caller) -> None:
         """Put a waiting job right before or after another of the owner's. Raises as ``amend`` does."""
         anchor_id = order.before or order.after
         if anchor_id is None or (order.before and order.after):
@@ -130,20 +133,26 @@ class Admission:
                 field="before",
                 hint="Change order and terms of a job in two requests.",
             )
-        jobs = [await self._engine.job(each, owner) for each in (job_id, anchor_id)]
+        jobs = [await self._engine.job(each, by.sees) for each in (job_id, anchor_id)]
         if job_id == anchor_id:
             raise BadRequest(
                 f"A job cannot stand before or after itself ({job_id}).",
                 field="before" if order.before else "after",
                 hint="Name another of your waiting jobs.",
             )
+        if jobs[0].owner != jobs[1].owner:  # only administrators can name such two
+            raise BadRequest(
+                f"Jobs {job_id} and {anchor_id} have different owners.",
+                field="before" if order.before else "after",
+                hint="An order holds among the jobs of one owner.",
+            )
         for job in jobs:
             if job.phase is not Phase.QUEUED:
                 raise _out_of_queue(job)
         try:
-            await self._engine.reorder(job_id, anchor_id, before=bool(order.before), by=owner)
+            await self._engine.reorder(job_id, anchor_id, before=bool(order.before), by=by.user)
         except IllegalTransition as error:
-            raise _out_of_queue(await self._engine.job(error.job.id, owner)) from None
+            raise _out_of_queue(await self._engine.job(error.job.id, by.sees)) from None
 
     async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
@@ -158,6 +167,9 @@ class Admission:
         spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
+        if job.after is not None and "after" not in changes:
+            spec["after"] = await still_worth_waiting_for(job, self._engine)
+            spec["after_when"] = job.after.when if spec["after"] else None
         raw = changed(spec, changes)
         return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
 

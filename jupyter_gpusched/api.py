@@ -99,8 +99,9 @@ class JobsHandler(Handler):
                 hint="Known: " + ", ".join(known.value for known in Phase) + ".",
             )
         limit = int(self.number("limit", 100, most=1000))
-        user = self.get_query_argument("user", self.caller.user)
-        jobs = await self._page(user, phase, limit) if user == self.caller.user and limit else []
+        user = self.get_query_argument("user", None if self.of_everybody() else self.caller.user)
+        seen = user is None or self.caller.sees(user)
+        jobs = await self._page(user, phase, limit) if seen and limit else []
         if any(job.phase is Phase.QUEUED for job in jobs):
             await self.desk.foresight.renewed(LIST_PATIENCE_S)
         views = await self.views_now()
@@ -108,7 +109,7 @@ class JobsHandler(Handler):
         cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
         self.answer(wire.JobList(items=views.jobs(jobs[:limit]), next_cursor=cursor))
 
-    async def _page(self, user: str, phase: str | None, limit: int) -> list[Job]:
+    async def _page(self, user: str | None, phase: str | None, limit: int) -> list[Job]:
         before = _read_cursor(self.get_query_argument("cursor", None))
         name = self.get_query_argument("name", None)
         return await anyio.to_thread.run_sync(
@@ -131,7 +132,7 @@ class OfJob(Handler):
     """Requests about one job of the caller's."""
 
     async def find(self, job_id: str) -> Job:
-        return await self.desk.engine.job(job_id, self.caller.user)
+        return await self.desk.engine.job(job_id, self.caller.sees)
 
     def attempt_of(self, job: Job) -> int:
         number = self.number("attempt", job.attempt)
@@ -147,9 +148,9 @@ class JobHandler(OfJob):
         await self.find(job_id)
         body = await self.body()
         if isinstance(body, dict) and _ORDER & body.keys():
-            await self.desk.admission.reorder(job_id, read_order(body), owner=self.caller.user)
+            await self.desk.admission.reorder(job_id, read_order(body), by=self.caller)
         else:
-            await self.desk.admission.amend(job_id, body, owner=self.caller.user)
+            await self.desk.admission.amend(job_id, body, by=self.caller)
         self.answer(self.views().job(await self.find(job_id)))
 
     async def delete(self, job_id: str) -> None:
@@ -377,11 +378,15 @@ def _say_nothing(handler: Any) -> None:
     """Requests are not logged: a line for each would bury what matters."""
 
 
-def routes(desk: Desk) -> Application:
-    """The host's application; the same over the unix socket and, later, for a Hub service over TCP."""
+def routes(desk: Desk, prefix: str = "") -> Application:
+    """The host's application; the same over the unix socket and, for a Hub service, over TCP.
+
+    prefix  what may come before its paths: a Hub's proxy leaves the service's own address in them.
+    """
     named = {"desk": desk}
+    base = rf"(?:{re.escape(prefix)})?{PREFIX}"
     return Application(
-        [(rf"{PREFIX}/{path}", handler, named) for path, handler in PATHS],
+        [(rf"{base}/{path}", handler, named) for path, handler in PATHS],
         default_handler_class=NothingHandler,
         default_handler_args=named,
         log_function=_say_nothing,

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .core.model import BadRequest, GpuSchedError, NotAvailable
+from .core.model import BadRequest, GpuSchedError
 
 if TYPE_CHECKING:
     from .client import Client
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _reading_commands(commands: Any) -> None:
     ls = _command(commands, "ls", _ls, "your jobs, newest first", as_json=True)
-    ls.add_argument("--all-users", action="store_true", help="everybody's jobs")
+    ls.add_argument("--all-users", action="store_true", help="everybody's jobs (for administrators)")
     ls.add_argument("--phase", help="only jobs in this phase", metavar="PHASE")
     ls.add_argument("--name", help="only jobs with this name", metavar="TEXT")
     ls.add_argument("--limit", type=_positive, help="at most so many", metavar="N")
@@ -285,9 +285,7 @@ def _waited(client: Client, job_id: str) -> dict[str, Any]:
 
 
 def _ls(asked: argparse.Namespace) -> int:
-    if asked.all_users:
-        raise NotAvailable("--all-users is not available yet: this host serves one user.", field="all_users")
-    views = _client().jobs(phase=asked.phase, name=asked.name, limit=asked.limit)
+    views = _client().jobs(phase=asked.phase, name=asked.name, limit=asked.limit, all_users=asked.all_users)
     if asked.json:
         _print_json(views)
     elif views or sys.stdout.isatty():

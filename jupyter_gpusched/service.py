@@ -14,7 +14,7 @@ import shlex
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from traitlets.config import Configurable
 from ._version import __version__
 from .admission import Admission
 from .api import routes
+from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
@@ -119,6 +120,12 @@ class GpuSched(Configurable):
 
     cgroups = Bool(
         True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
+    ).tag(config=True)
+
+    supervisors_ready = Int(
+        2,
+        min=0,
+        help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
     ).tag(config=True)
 
     def log_bytes(self) -> int | None:
@@ -217,13 +224,31 @@ def _no_lock(path: Path, error: OSError) -> PlaceError:
     return PlaceError(f"{path} cannot be locked: {error.strerror}; set GPUSCHED_HOME to a folder on a local disk")
 
 
+@dataclass(frozen=True)
+class TcpAddress:
+    """Where a host listens besides its socket; ``prefix`` may come before its paths, without a slash at its end."""
+
+    host: str
+    port: int
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may come in, and where. By default only the user who runs the host, by its socket."""
+
+    doorkeeper: Doorkeeper = field(default_factory=OwnerOnly)
+    tcp: TcpAddress | None = None
+
+
 class Host:
     """A running scheduler on a state folder. The caller holds the ``HostLock`` while ``serve`` runs."""
 
-    def __init__(self, state: Path, config: GpuSched, *, kind: str) -> None:
+    def __init__(self, state: Path, config: GpuSched, *, kind: str, access: Access | None = None) -> None:
         self.state = private_folder(state)
         self.config = config
         self.kind = kind
+        self._access = access or Access()
         self.socket = socket_path(self.state)
         self.desk: Desk | None = None
 
@@ -251,7 +276,12 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
+                launcher=partial(
+                    LocalLauncher,
+                    log_limit=self.config.log_bytes(),
+                    means=means,
+                    spares=self.config.supervisors_ready,
+                ),
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
@@ -263,7 +293,8 @@ class Host:
             foresight = Foresight(engine)
             engine.observers.append(foresight.observe)
             admission, growth = Admission(engine, provider), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history, means, foresight)
+            doorkeeper = self._access.doorkeeper
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
@@ -282,11 +313,15 @@ class Host:
         until: Callable[[Desk], Awaitable[None]],
         started: Callable[[], None],
     ) -> None:
-        server = HTTPServer(routes(desk), max_body_size=ENDLESS, max_buffer_size=BUFFER)
+        tcp = self._access.tcp
+        application = routes(desk, "" if tcp is None else tcp.prefix)
+        server = HTTPServer(application, max_body_size=ENDLESS, max_buffer_size=BUFFER)
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)
                 server.add_socket(bind(self.socket))
+                if tcp is not None:
+                    server.listen(tcp.port, tcp.host)
                 write_host_record(self.state, record)
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from .door import attempt_folder
 from .ends import exit_record
 from .logs import log_tail
 from .means import Means
+from .nursery import Nursery
 from .orders import PLAIN, supervisor_order
 from .spawn import last_words, spawn
 from .values import as_text
@@ -46,6 +46,9 @@ SWEEP_S = 10.0
 
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
+
+STARTED = b"\0"
+"""What a supervisor says once its job runs."""
 
 _KILLED = "lost: its supervisor was killed, so nobody knows how it ended"
 _START_GONE = "lost: the record of its start is gone from the job's folder, so nobody knows how it ended"
@@ -67,6 +70,7 @@ class _Watch:
     order: LaunchOrder | None = None  # of what we started
     means: Means = PLAIN
     child: int | None = None  # the supervisor's pid if we started it: then it is ours to reap
+    spare_since: int | None = None  # its start time if it was kept ready: then it is the nursery's to reap
     home: str | None = None  # its cgroup
     marker: str | None = None  # known of what we started; of all else the claim says it
     reaped: bool = False
@@ -79,9 +83,17 @@ class _Watch:
     def key(self) -> tuple[JobId, int]:
         return self.job.id, self.attempt
 
+    @property
+    def may_start_again(self) -> bool:
+        """Whether there is another way to start what nobody has claimed."""
+        return self.spare_since is not None or self.means.scope is not None
+
 
 class LocalLauncher:
-    """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop."""
+    """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop.
+
+    spares  so many supervisors are kept ready once the first attempt was started.
+    """
 
     def __init__(
         self,
@@ -91,12 +103,14 @@ class LocalLauncher:
         environ: Mapping[str, str] = os.environ,
         log_limit: int | None = None,
         means: Means = PLAIN,
+        spares: int = 0,
     ) -> None:
         self._report = report
         self._log_limit = log_limit
         self._means = means
         self._clock = clock
         self._environ = environ
+        self.nursery = Nursery(environ, spares)
         self._watches: dict[tuple[JobId, int], _Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -106,29 +120,37 @@ class LocalLauncher:
         watch = self._follow(order.job, order.attempt, order.folder)
         watch.marker = secrets.token_hex(16)
         watch.order = order
-        self._spawn(watch, order, watch.marker)
+        self._spawn(watch, order, watch.marker, spare=self._means.scope is None)
 
-    def _spawn(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
+    def _spawn(self, watch: _Watch, order: LaunchOrder, marker: str, *, spare: bool = False) -> None:
         means = watch.means = self._means
         try:
             content = supervisor_order(
                 order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
             )
             place = attempt_folder(order.folder, order.attempt)
-            watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or ())
+            ready = self.nursery.launch(content, place) if spare else None
+            if ready is not None:
+                watch.child, watch.spare_since, watch.wake = ready
+            else:
+                watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or ())
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
             return
-        watch.supervisor = {"pid": watch.child, "start_time": None}
+        watch.supervisor = {"pid": watch.child, "start_time": watch.spare_since}
         self._loop.add_reader(watch.wake, self._heard, watch)
-        self._on_end(watch, watch.child, None, self._supervisor_ended)
+        self._on_end(watch, watch.child, watch.spare_since, self._supervisor_ended)
 
-    def _spawn_inside(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
-        """The way out of this server's service has closed since it was tried: start it inside, and all others too."""
-        log.warning("jobs end with this server from now on: %s", last_words(watch.said))
-        self._means = replace(self._means, scope=None)
+    def _spawn_again(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
+        """It ended before it had the attempt. A spare may have been killed while it waited: start one singly.
+
+        Otherwise the way out of this server's service has closed since it was tried: start it inside, and all others.
+        """
+        if watch.spare_since is None:
+            log.warning("jobs end with this server from now on: %s", last_words(watch.said))
+            self._means = replace(self._means, scope=None)
         self._hang_up(watch)
-        watch.said, watch.reaped = b"", False
+        watch.said, watch.reaped, watch.spare_since = b"", False, None
         self._spawn(watch, order, marker)
 
     def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
@@ -152,7 +174,8 @@ class LocalLauncher:
         spoilt = claim is None or claim["pid"] is None
         if spoilt and watch.child is not None:  # whatever became of its claim, we know our own child
             if not watch.reaped:
-                os.kill(watch.child, signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    processes.ask_to_end(watch.child, watch.spare_since)
             return
         supervisor = watch.supervisor if spoilt else claim
         if not (supervisor and processes.terminate(supervisor)) and watch.key not in self._watches:
@@ -197,6 +220,7 @@ class LocalLauncher:
         for watch in list(self._watches.values()):
             self._let_go(watch)
         self._watches.clear()
+        self.nursery.close()
 
     # Starting
 
@@ -209,14 +233,17 @@ class LocalLauncher:
         return watch
 
     def _heard(self, watch: _Watch) -> None:
-        """The supervisor's pipe: text is its last words before the job ran, the end says to look at the files."""
+        """The supervisor's pipe: text is its last words before the job ran; a NUL, and its end, say to look again."""
         assert watch.wake is not None
         with suppress(BlockingIOError):
             text = os.read(watch.wake, 65536)
             watch.said = (watch.said + text)[-65536:]
             if not text:
                 self._hang_up(watch)
+            if text.endswith(STARTED):
                 self._look_for_start(watch)
+            elif not text and not watch.settled and files.read_exit(watch.folder, watch.attempt) is not None:
+                self._conclude(watch)
 
     def _hang_up(self, watch: _Watch) -> None:
         if watch.wake is not None:
@@ -248,7 +275,7 @@ class LocalLauncher:
     def _on_end(self, watch: _Watch, pid: int, started: int | None, then: Callable[[_Watch], None]) -> None:
         """Call ``then`` when a process has ended, at once (but not before we return) if it is gone."""
         try:
-            held = processes.hold(pid, started, ours=pid == watch.child)
+            held = processes.hold(pid, started, ours=started is None and pid == watch.child)
         except NotImplementedError:
             watch.timers.append(self._loop.call_later(0.25, self._poll_end, watch, pid, started, then))
             return
@@ -279,8 +306,9 @@ class LocalLauncher:
 
     def _supervisor_ended(self, watch: _Watch) -> None:
         if watch.child is not None:
-            with suppress(ChildProcessError):
-                os.waitpid(watch.child, os.WNOHANG)
+            if watch.spare_since is None:
+                with suppress(ChildProcessError):
+                    os.waitpid(watch.child, os.WNOHANG)
             watch.reaped = True
         if watch.wake is not None:
             with suppress(BlockingIOError):
@@ -303,8 +331,8 @@ class LocalLauncher:
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif watch.started:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
-        elif claim is None and watch.order is not None and watch.marker is not None and watch.means.scope is not None:
-            self._spawn_inside(watch, watch.order, watch.marker)
+        elif claim is None and watch.may_start_again and watch.order is not None and watch.marker is not None:
+            self._spawn_again(watch, watch.order, watch.marker)
         elif claim is None:
             self._unlaunched(watch, last_words(watch.said))
         elif claim.get("void"):

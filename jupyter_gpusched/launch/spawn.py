@@ -30,7 +30,7 @@ def spawn(
     """
     ours, theirs = os.pipe()
     try:
-        with _as_file(order) as content:
+        with as_file(order) as content:
             process = subprocess.Popen(
                 [*before, sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
                 stdin=content,
@@ -51,7 +51,7 @@ def spawn(
 
 
 @contextmanager
-def _as_file(content: bytes) -> Iterator[int]:
+def as_file(content: bytes) -> Iterator[int]:
     """An open file without a name, at its beginning."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("gpusched-order")

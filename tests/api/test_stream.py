@@ -114,8 +114,9 @@ async def test_a_takeover_loses_no_event_and_repeats_none(host, client, command,
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     tab = await jp_ws_fetch(*PATH)
+    seen = await until(tab, of_type("snapshot"))  # a job submitted before it would begin in it
     job_id = client.submit(command("cat", str(gate)))
-    seen = await until(tab, lambda f: f["type"] == "job" and f["job"]["phase"] == "running")
+    seen += await until(tab, lambda f: f["type"] == "job" and f["job"]["phase"] == "running")
     await in_thread(host.kill)
     seen += await until(tab, lambda f: f["type"] == "status" and not f["connected"])
     await in_thread(wait_for_pid, os.getpid())

@@ -26,6 +26,7 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "overuse_mib": None, "cap": None, "peak_rss_mib": None, "progress": None, "time_limit_s": None,
         "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
+        "held": None, "after": [], "array_index": None, "sweep": None,
     }  # fmt: skip
     return view | changes
 
@@ -99,7 +100,7 @@ class FakeHost:
     def resume(self, cause=None):
         return {"drained": None}
 
-    def jobs(self, *, phase=None, name=None, limit=None):
+    def jobs(self, *, phase=None, name=None, limit=None, all_users=False):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
         return views[::-1][:limit]
 
