@@ -36,6 +36,9 @@ LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
 PIECE = 2**20
 """So much of a result is in memory at a time."""
+LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 1.0
+"""So long an answer about waiting jobs waits for their probable start to be worked out."""
+
 _ORDER = frozenset(wire.JobOrder.__struct_fields__)
 
 
@@ -104,6 +107,8 @@ class JobsHandler(Handler):
         user = self.get_query_argument("user", None if self.of_everybody() else self.caller.user)
         seen = user is None or self.caller.sees(user)
         jobs = await self._page(user, phase, limit) if seen and limit else []
+        if any(job.phase is Phase.QUEUED for job in jobs):
+            await self.desk.foresight.renewed(LIST_PATIENCE_S)
         views = await self.views_now()
         more = len(jobs) > limit
         cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
@@ -165,6 +170,8 @@ class JobHandler(OfJob):
             raise BadRequest(f"wait: {wait!r} cannot be waited for.", field="wait", hint="Use wait=final.")
         if wait == "final":
             job = await self._when_final(job, self.number("timeout", LONGEST_WAIT_S, most=LONGEST_WAIT_S))
+        elif job.phase is Phase.QUEUED:
+            await self.desk.foresight.renewed(SHOW_PATIENCE_S)
         self.answer((await self.views_now()).job(job))
 
     async def _when_final(self, job: Job, timeout_s: float) -> Job:

@@ -32,6 +32,7 @@ from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
 from .engine import Engine
+from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
@@ -321,8 +322,11 @@ class Host:
             record = self._record(epoch, instance)
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
+            foresight = Foresight(engine)
+            engine.observers.append(foresight.observe)
             admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history, means, self._access.doorkeeper)
+            doorkeeper = self._access.doorkeeper
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
@@ -354,6 +358,7 @@ class Host:
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
+                tasks.start_soon(desk.foresight.keep)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
                 tasks.start_soon(self._tend, engine)
