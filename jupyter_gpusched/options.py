@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from . import sweeps
 from .core.model import BadRequest, NotAvailable
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
+
+SWEEP = "--sweep"
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,32 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     option("--key", "idempotency_key", "a key of your own: the same key never queues a second job", metavar="TEXT")
 
 
+def add_array_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options that make an array of a submission."""
+    group = parser.add_argument_group("many at once")
+    group.add_argument(
+        SWEEP,
+        dest="sweep",
+        default=[],
+        action="append",
+        metavar="NAME=VALUES",
+        help="a job for each combination: lr=0.1,0.01 seed=1..5; {lr} stands for the value in the words of a script",
+    )
+    group.add_argument(
+        "--throttle", dest="throttle", default=None, metavar="N", help="at most so many of them run at a time"
+    )
+
+
+def read_array(own: dict[str, Any]) -> tuple[dict[str, list[Any]], int | None]:
+    """The swept variables with their values, if any, and the throttle. Raises ``BadRequest``."""
+    swept = sweeps.read(own["sweep"])
+    if own["throttle"] is None:
+        return swept, None
+    if not swept:
+        raise BadRequest("--throttle: it is for sweeps; a single job takes no turns.", field="throttle")
+    return swept, _count("throttle", own["throttle"])
+
+
 _OPTION_OF = {
     "memory": "--mem",
     "gpu_model": "--gpu-model",
@@ -131,12 +160,12 @@ _OPTION_OF = {
 }
 _AMOUNTS = ("vram", "memory")
 _SPANS = ("time_limit", "grace")
-_COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100)}
+_COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100), "throttle": (1, 1_000_000)}
 _LISTS = ("preferred_gpus", "after", "inputs", "outputs", "tags")
 _NAMES = ("inputs", "outputs")
 _WORDS = ("name", "gpu_model", "priority", "on_oom", "after_when", "cwd", "python", "notify", "idempotency_key")
 _FLAGS = ("exclusive", "preemptible", "cap")
-_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"})
+_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"}) - {"throttle"}
 
 
 def option_of(field: str) -> str:
@@ -144,11 +173,20 @@ def option_of(field: str) -> str:
     return _OPTION_OF.get(field, "--" + field)
 
 
+def goes_on(option: str, word: str) -> bool:
+    """Whether a word belongs to the option before it: ``--sweep`` takes all that look like ``NAME=VALUES``."""
+    return option == SWEEP and sweeps.WORD.match(word) is not None
+
+
 def head_length(words: Sequence[str], parser: OptionParser) -> int:
     """How many of the words are options with their values; the first other word ends them, as does ``--``."""
-    position = 0
+    position, option = 0, ""
     while position < len(words):
         word = words[position]
+        if goes_on(option, word):
+            position += 1
+            continue
+        option = word.partition("=")[0]
         if word == "--" or not word.startswith("-") or word == "-":
             return position
         position += 2 if parser.takes_value(word) else 1
@@ -166,8 +204,13 @@ def parse(words: Sequence[str], parser: OptionParser) -> Parsed:
 def _joined(words: list[str], parser: OptionParser) -> list[str]:
     """Write ``--opt value`` as ``--opt=value``: argparse would take a value like ``-1G`` for an option."""
     joined: list[str] = []
+    option = ""
     while words:
         word = words.pop(0)
+        if goes_on(option, word):
+            joined.append(f"{option}={word}")
+            continue
+        option = word.partition("=")[0]
         if parser.takes_value(word) and word.startswith("--"):
             if not words:
                 raise BadRequest(f"{word} needs a value.", field=word.lstrip("-"))

@@ -47,6 +47,8 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         parameters=work.parameters or None,
         source=work.source,
         notebook=job.notebook,
+        sweep=dict(job.sweep) or None,
+        item=work.item,
     )
 
 
