@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from . import sweeps
+from .core.asked import NOTICE_FORM, read_notice
 from .core.model import BadRequest, NotAvailable
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 
@@ -104,6 +105,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         "may be stopped and queued again for a more urgent job (default: if its priority is low)",
         action=argparse.BooleanOptionalAction,
     )
+    option("--signal", "signal", "send this signal so long before --time is over: USR1@60s", metavar="SIGNAL@SPAN")
     option("--grace", "grace", "time to clean up when it is ended (default 30s)", metavar="SPAN")
     option("--in", "inputs", "variables to bring along: a,b (cells)", metavar="NAMES", action="append")
     option("--out", "outputs", "variables to bring back: a,b (cells)", metavar="NAMES", action="append")
@@ -163,7 +165,18 @@ _SPANS = ("time_limit", "grace")
 _COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100), "throttle": (1, 1_000_000)}
 _LISTS = ("preferred_gpus", "after", "inputs", "outputs", "tags")
 _NAMES = ("inputs", "outputs")
-_WORDS = ("name", "gpu_model", "priority", "on_oom", "after_when", "cwd", "python", "notify", "idempotency_key")
+_WORDS = (
+    "name",
+    "signal",
+    "gpu_model",
+    "priority",
+    "on_oom",
+    "after_when",
+    "cwd",
+    "python",
+    "notify",
+    "idempotency_key",
+)
 _FLAGS = ("exclusive", "preemptible", "cap")
 _FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"}) - {"throttle"}
 
@@ -242,6 +255,8 @@ def _value(name: str, value: Any) -> Any:
         return _span(name, value)
     if name in _COUNTS:
         return _count(name, value)
+    if name == "signal":
+        return _signal(value)
     if name in _LISTS:
         return _list(name, value)
     return _parameters(value) if name == "parameters" else value
@@ -269,6 +284,14 @@ def _count(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
         raise _refusal(name, f"{text!r} is not a whole number from {least} to {most}", None)
     return int(text)
+
+
+def _signal(text: str) -> str:
+    try:
+        read_notice(text)
+    except ValueError as error:
+        raise _refusal("signal", str(error), NOTICE_FORM) from None
+    return text
 
 
 def _list(name: str, texts: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .core.asked import After
+from .core.asked import NOTICE_FORM, After, Notice, read_notice
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .respec import terms_of
@@ -123,6 +123,7 @@ def read_job(
         preemptible=spec.preemptible,
         idempotency_key=spec.idempotency_key,
         after=_after(spec),
+        notice=_notice(spec),
         sweep=tuple((spec.sweep or {}).items()),
     )
     payload = read_payload(spec.payload) if spec.payload is not None else None
@@ -181,6 +182,7 @@ def read_terms(changes: object, job: Job) -> Terms:
         tags=tuple(spec.tags),
         on_oom=_on_oom(spec.on_oom),
         preemptible=spec.preemptible,
+        notice=_notice(spec),
     )
 
 
@@ -470,6 +472,27 @@ def _after(spec: JobSpec) -> After | None:
     if spec.after_when is not None and not spec.after:
         raise BadRequest("after_when: it says when jobs named by `after` are over.", field="after_when")
     return After(tuple(dict.fromkeys(spec.after)), when) if spec.after else None
+
+
+def _notice(spec: JobSpec) -> Notice | None:
+    if spec.signal is None:
+        return None
+    try:
+        notice = read_notice(spec.signal)
+    except ValueError as error:
+        raise BadRequest(f"signal: {error}.", field="signal", hint=NOTICE_FORM) from None
+    limit_s = _seconds(spec.time_limit, "time_limit")
+    if limit_s is None:
+        raise BadRequest(
+            "signal: it is sent before the time limit, and there is none.", field="signal", hint="Give --time as well."
+        )
+    if notice.before_s >= limit_s:
+        raise BadRequest(
+            f"signal: {spec.signal} would be sent before the job has begun, since its time limit is {spec.time_limit}.",
+            field="signal",
+            hint="Give a longer --time, or a shorter span after the @.",
+        )
+    return notice
 
 
 def _on_oom(wish: str | None) -> str:

@@ -33,7 +33,7 @@ NOT_BUILT = {
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "on_oom", "grace", "tags", "preemptible",
+    "retries", "on_oom", "grace", "tags", "preemptible", "signal",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -58,6 +58,7 @@ class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     after: list[str] = []
     after_when: str | None = None
     preemptible: bool | None = None
+    signal: str | None = None
     grace: str | None = None
     inputs: list[str] = []
     outputs: list[str] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from types import MappingProxyType
 import jupyter_gpusched.runner
 from jupyter_gpusched.core.asked import Swept
 from jupyter_gpusched.core.environment import attempt_environment
-from jupyter_gpusched.core.model import Kind, Work
+from jupyter_gpusched.core.model import Job, Kind, Work
 from jupyter_gpusched.ports import LaunchOrder
 
 from .cgroups import as_ordered
@@ -69,11 +70,18 @@ def supervisor_order(
             "files": runner_files(work, order.attempt, log_limit, sweep=sweep) if work.kind in _RUN_BY_US else {},
             "time_limit_s": order.job.time_limit_s,
             "grace_s": order.job.grace_s,
+            "notice": _notice(order.job),
             "log_limit": log_limit,
             "cgroup": as_ordered(means.cgroups, order.job.id, order.attempt, marker),
             "oom_counters": list(means.oom_counters),
         }
     )
+
+
+def _notice(job: Job) -> list[float] | None:
+    """The number of the signal that is sent so many seconds before the time limit."""
+    notice = job.notice
+    return None if notice is None else [int(signal.Signals[f"SIG{notice.signal}"]), notice.before_s]
 
 
 def arguments(work: Work, folder: Path, attempt: int) -> list[str]:

@@ -25,7 +25,7 @@ from .records import (
     to_json,
     write_file,
 )
-from .tree import adopt_orphans, boot_id, name_of, parent, read_file, send_all, start_time, tree
+from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, send_all, start_time, tree
 
 STRAGGLERS_GRACE_S = 5.0
 """What an ended main process left behind gets at most to end by itself."""
@@ -89,6 +89,7 @@ class Attempt:
         self.started_at: float | None = None
         self.ended_at = 0.0
         self.limit_at: float | None = None  # monotonic
+        self.notice_at: float | None = None  # monotonic; when the job is warned of its limit
         self.cap = LogCap(folder, 2, None, 0.0)  # until the job runs
         self.kill_at: float | None = None  # monotonic; set once the tree is being ended
         self.told: set[int] = set()  # who got SIGTERM
@@ -187,6 +188,9 @@ class Attempt:
         """The job runs: let go of the pipe to the host, which takes its end as the sign to look."""
         limit = self.order["time_limit_s"]
         self.limit_at = None if limit is None else time.monotonic() + float(limit)  # type: ignore[arg-type]
+        notice = self.order.get("notice")
+        if notice is not None and self.limit_at is not None:
+            self.notice_at = self.limit_at - notice[1]  # type: ignore[index]
         os.dup2(log, 2)
         os.dup2(0, 1)
         os.close(log)
@@ -204,6 +208,8 @@ class Attempt:
                 self.stop_requested()
             elif self.limit_at is not None and time.monotonic() >= self.limit_at:
                 self.time_out()
+            if self.notice_at is not None and time.monotonic() >= self.notice_at:
+                self.give_notice()
             if arrived == GROWN:
                 self.cap.noticed(time.monotonic())
             self.cap.look(time.monotonic())
@@ -228,7 +234,7 @@ class Attempt:
     def sleep(self) -> int | None:
         """Wait for a signal or the next deadline; the signal that came, if any."""
         now = time.monotonic()
-        waits = [at - now for at in (self.cap.look_at, self.limit_at) if at is not None]
+        waits = [at - now for at in (self.cap.look_at, self.limit_at, self.notice_at) if at is not None]
         if self.kill_at is not None:
             waits.append(LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now))
         if not waits:
@@ -265,6 +271,14 @@ class Attempt:
         self.limit_at = None
         if self.kill_at is None and self.status is None:
             self.begin_stop("timeout")
+
+    def give_notice(self) -> None:
+        """Warn those that wait for this signal; for all others it would be the end."""
+        self.notice_at = None
+        if self.kill_at is None and self.status is None:
+            number = int(self.order["notice"][0])  # type: ignore[index]
+            waiting = {pid: started for pid, started in self.living().items() if catches(pid, number)}
+            send_all(waiting, number)
 
     def begin_stop(self, reason: str) -> None:
         """The stop file decides, whoever wrote it first; the signal goes to all processes."""
