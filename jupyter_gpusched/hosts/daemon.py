@@ -66,6 +66,8 @@ class Serve(JupyterApp):
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
         state = system_state() if self.system else state_folder()
         try:
+            if self.config_file and not Path(self.config_file).is_file():
+                raise PlaceError(f"{self.config_file} is not there; --config names a file with settings")
             config = GpuSched(parent=self)
             access = system_access(config, self.socket) if self.system else None
             lock = HostLock(state) if access is None else HostLock(state, folder=access.folder)
