@@ -45,6 +45,7 @@ from .launch.folders import get_file, put_file, remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
 from .learning import code_of, learned
 from .notebooks import LARGEST_NOTEBOOK, read_notebook
+from .parents import still_worth_waiting_for, with_parents
 from .ports import GpuProvider
 from .respec import spec_of
 from .submission import changed, is_text, read_job, read_terms
@@ -119,6 +120,7 @@ class Admission:
             works[job.id] = work
             if payload is not None:
                 kept[job.id] = PAYLOAD, payload
+        jobs = await with_parents(jobs, self._engine, owner=owner)
         if not kept:
             return await self._engine.submit(jobs, works)
         return await self._with_files(jobs, works, kept, runs_as)
@@ -181,6 +183,9 @@ class Admission:
         spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
         if work.has_payload and "payload" not in changes:
             spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
+        if job.after is not None and "after" not in changes:
+            spec["after"] = await still_worth_waiting_for(job, self._engine)
+            spec["after_when"] = job.after.when if spec["after"] else None
         raw = changed(spec, changes)
         return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
 

@@ -181,6 +181,7 @@ def details(view: View, now: float | None = None) -> str:
         "progress": progress(view),
         "VRAM used": None if view["used_vram_mib"] is None else show_mib(view["used_vram_mib"]),
         "VRAM peak": None if view["peak_vram_mib"] is None else show_mib(view["peak_vram_mib"]),
+        "after": ", ".join(view["after"]) or None,
         "attempts": len(view["attempts"]) or None,
         "notebook": view["notebook"],
         "tags": ", ".join(view["tags"]) or None,

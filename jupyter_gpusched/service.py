@@ -123,6 +123,12 @@ class GpuSched(Configurable):
         True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
     ).tag(config=True)
 
+    supervisors_ready = Int(
+        2,
+        min=0,
+        help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
+    ).tag(config=True)
+
     def log_bytes(self) -> int | None:
         """The limit of a log; None where there is none."""
         return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
@@ -291,6 +297,8 @@ class Host:
         means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
         settings = replace(settings, ends_with_server=means.ends_with_server)
         launcher = partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means)
+        if not self._access.for_others:  # what is kept ready is ours, and could not become another's
+            launcher = partial(launcher, spares=self.config.supervisors_ready)
         if self._access.for_others:
             passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
             launcher = partial(launcher, owners=self._access.owners, environ=passed_on)

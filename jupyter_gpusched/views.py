@@ -66,7 +66,7 @@ class Views:
 
     def _job(self, current: Job, words: str | None, told: list[str] | None = None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED
-        if queued and self.cause and current.request.gpus:
+        if queued and self.cause and current.request.gpus and not current.set_aside:
             words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
         if queued and self.halted:
             words = f"nothing starts while the queue cannot be written down: {self.halted.rstrip('.')}"
@@ -251,7 +251,16 @@ def job_view(
         array_id=job.array_id,
         tags=list(job.tags),
         simulated=simulated,
+        held=_held(job),
+        after=list(job.after.jobs) if job.after is not None else [],
+        array_index=job.array_index,
+        sweep=dict(job.sweep) or None,
     )
+
+
+def _held(job: Job) -> wire.HeldView | None:
+    hold = job.held if job.phase is Phase.QUEUED else None
+    return None if hold is None else wire.HeldView(by=hold.by, cause=hold.cause, since=hold.since)
 
 
 def _attempt(attempt: Attempt) -> wire.AttemptView:

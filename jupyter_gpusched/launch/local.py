@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from .ends import exit_record
 from .folders import lay_folder
 from .logs import log_tail
 from .means import Means
+from .nursery import Nursery
 from .orders import PLAIN, supervisor_order
 from .owners import NoSuchOwner, Owners, ourselves
 from .spawn import last_words, spawn
@@ -49,6 +49,9 @@ SWEEP_S = 10.0
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
 
+STARTED = b"\0"
+"""What a supervisor says once its job runs."""
+
 _KILLED = "lost: its supervisor was killed, so nobody knows how it ended"
 _START_GONE = "lost: the record of its start is gone from the job's folder, so nobody knows how it ended"
 _SPOILT = "lost: the record of who runs it was spoilt in the job's folder, so nobody knows how it ended"
@@ -59,6 +62,7 @@ _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this machine; its methods are called inside the engine's loop.
 
+    spares  so many supervisors are kept ready once the first attempt was started.
     owners  finds the unix user as whom the jobs of an owner run.
     """
 
@@ -70,6 +74,7 @@ class LocalLauncher:
         environ: Mapping[str, str] = os.environ,
         log_limit: int | None = None,
         means: Means = PLAIN,
+        spares: int = 0,
         owners: Owners = ourselves,
     ) -> None:
         self._report = report
@@ -78,6 +83,7 @@ class LocalLauncher:
         self._whose = Whose(owners)
         self._clock = clock
         self._environ = environ
+        self.nursery = Nursery(environ, spares)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -87,9 +93,9 @@ class LocalLauncher:
         watch = self._follow(order.job, order.attempt, order.folder)
         watch.marker = secrets.token_hex(16)
         watch.order = order
-        self._spawn(watch, order, watch.marker)
+        self._spawn(watch, order, watch.marker, spare=self._means.scope is None)
 
-    def _spawn(self, watch: Watch, order: LaunchOrder, marker: str) -> None:
+    def _spawn(self, watch: Watch, order: LaunchOrder, marker: str, *, spare: bool = False) -> None:
         means = watch.means = self._means
         try:
             owner = self._whose.owner(order.job)
@@ -100,23 +106,31 @@ class LocalLauncher:
                 order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
             )
             place = attempt_folder(order.folder, order.attempt)
-            watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or (), owner=owner)
+            ready = self.nursery.launch(content, place) if spare and owner is None else None
+            if ready is not None:
+                watch.child, watch.spare_since, watch.wake = ready
+            else:
+                watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or (), owner=owner)
         except NoSuchOwner as error:
             self._unlaunched(watch, f"it cannot be run: {error}; ask the administrator of this machine")
             return
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
             return
-        watch.supervisor = {"pid": watch.child, "start_time": None}
+        watch.supervisor = {"pid": watch.child, "start_time": watch.spare_since}
         self._loop.add_reader(watch.wake, self._heard, watch)
-        self._on_end(watch, watch.child, None, self._supervisor_ended)
+        self._on_end(watch, watch.child, watch.spare_since, self._supervisor_ended)
 
-    def _spawn_inside(self, watch: Watch, order: LaunchOrder, marker: str) -> None:
-        """The way out of this server's service has closed since it was tried: start it inside, and all others too."""
-        log.warning("jobs end with this server from now on: %s", last_words(watch.said))
-        self._means = replace(self._means, scope=None)
+    def _spawn_again(self, watch: Watch, order: LaunchOrder, marker: str) -> None:
+        """It ended before it had the attempt. A spare may have been killed while it waited: start one singly.
+
+        Otherwise the way out of this server's service has closed since it was tried: start it inside, and all others.
+        """
+        if watch.spare_since is None:
+            log.warning("jobs end with this server from now on: %s", last_words(watch.said))
+            self._means = replace(self._means, scope=None)
         self._hang_up(watch)
-        watch.said, watch.reaped = b"", False
+        watch.said, watch.reaped, watch.spare_since = b"", False, None
         self._spawn(watch, order, marker)
 
     def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
@@ -140,7 +154,8 @@ class LocalLauncher:
         spoilt = claim is None or claim["pid"] is None
         if spoilt and watch.child is not None:  # whatever became of its claim, we know our own child
             if not watch.reaped:
-                os.kill(watch.child, signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    processes.ask_to_end(watch.child, watch.spare_since)
             return
         supervisor = watch.supervisor if spoilt else claim
         if not (supervisor and processes.terminate(supervisor, watch.uid)) and watch.key not in self._watches:
@@ -186,6 +201,7 @@ class LocalLauncher:
         for watch in list(self._watches.values()):
             self._let_go(watch)
         self._watches.clear()
+        self.nursery.close()
 
     # Starting
 
@@ -205,14 +221,17 @@ class LocalLauncher:
         return files.claim_void(watch.folder, watch.attempt, at=self._clock(), why=why, owner=owner)
 
     def _heard(self, watch: Watch) -> None:
-        """The supervisor's pipe: text is its last words before the job ran, the end says to look at the files."""
+        """The supervisor's pipe: text is its last words before the job ran; a NUL, and its end, say to look again."""
         assert watch.wake is not None
         with suppress(BlockingIOError):
             text = os.read(watch.wake, 65536)
             watch.said = (watch.said + text)[-65536:]
             if not text:
                 self._hang_up(watch)
+            if text.endswith(STARTED):
                 self._look_for_start(watch)
+            elif not text and not watch.settled and files.read_exit(watch.folder, watch.attempt) is not None:
+                self._conclude(watch)
 
     def _hang_up(self, watch: Watch) -> None:
         if watch.wake is not None:
@@ -244,7 +263,8 @@ class LocalLauncher:
     def _on_end(self, watch: Watch, pid: int, started: int | None, then: Callable[[Watch], None]) -> None:
         """Call ``then`` when a process has ended, at once (but not before we return) if it is gone."""
         try:
-            held = processes.hold(pid, started, ours=pid == watch.child, uid=watch.uid)
+            ours = started is None and pid == watch.child
+            held = processes.hold(pid, started, ours=ours, uid=watch.uid)
         except NotImplementedError:
             watch.timers.append(self._loop.call_later(0.25, self._poll_end, watch, pid, started, then))
             return
@@ -275,8 +295,9 @@ class LocalLauncher:
 
     def _supervisor_ended(self, watch: Watch) -> None:
         if watch.child is not None:
-            with suppress(ChildProcessError):
-                os.waitpid(watch.child, os.WNOHANG)
+            if watch.spare_since is None:
+                with suppress(ChildProcessError):
+                    os.waitpid(watch.child, os.WNOHANG)
             watch.reaped = True
         if watch.wake is not None:
             with suppress(BlockingIOError):
@@ -299,8 +320,8 @@ class LocalLauncher:
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif watch.started:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
-        elif claim is None and watch.order is not None and watch.marker is not None and watch.means.scope is not None:
-            self._spawn_inside(watch, watch.order, watch.marker)
+        elif claim is None and watch.may_start_again and watch.order is not None and watch.marker is not None:
+            self._spawn_again(watch, watch.order, watch.marker)
         elif claim is None:
             self._unlaunched(watch, last_words(watch.said))
         elif claim.get("void"):

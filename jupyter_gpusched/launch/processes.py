@@ -91,6 +91,17 @@ def terminate(record: dict[str, Any], uid: int | None = None) -> bool:
     return False
 
 
+def ask_to_end(supervisor: int, spare_since: int | None) -> None:
+    """SIGTERM to a supervisor that we know without its claim.
+
+    spare_since  its start time; None of our own child, which is not reaped yet: its pid means no other.
+    """
+    if spare_since is None:
+        os.kill(supervisor, signal.SIGTERM)
+    else:
+        send(supervisor, spare_since, signal.SIGTERM)
+
+
 def descendants(pid: int) -> frozenset[int]:
     """All processes below this one, itself left out."""
     found: set[int] = set()

@@ -44,7 +44,7 @@ def spawn(
     user = [] if owner is None else as_user(owner.uid, owner.gid, owner.groups)
     ours, theirs = os.pipe()
     try:
-        with _as_file(order) as content:
+        with as_file(order) as content:
             process = subprocess.Popen(
                 [*before, *user, sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
                 stdin=content,
@@ -66,7 +66,7 @@ def spawn(
 
 
 @contextmanager
-def _as_file(content: bytes) -> Iterator[int]:
+def as_file(content: bytes) -> Iterator[int]:
     """An open file without a name, at its beginning."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("gpusched-order")

@@ -39,6 +39,7 @@ class Watch:
     order: LaunchOrder | None = None  # of what we started
     means: Means = PLAIN
     child: int | None = None  # the supervisor's pid if we started it: then it is ours to reap
+    spare_since: int | None = None  # its start time if it was kept ready: then it is the nursery's to reap
     home: str | None = None  # its cgroup
     marker: str | None = None  # known of what we started; of all else the claim says it
     reaped: bool = False
@@ -50,6 +51,11 @@ class Watch:
     @property
     def key(self) -> tuple[JobId, int]:
         return self.job.id, self.attempt
+
+    @property
+    def may_start_again(self) -> bool:
+        """Whether there is another way to start what nobody has claimed."""
+        return self.spare_since is not None or self.means.scope is not None
 
 
 class Whose:

@@ -48,8 +48,8 @@ export async function moveJob(
   side: 'before' | 'after'
 ): Promise<string> {
   try {
-    await store.reorder(job.id, side === 'before' ? { before: other.id } : { after: other.id });
-    const position = store.state().jobs.get(job.id)?.position;
+    const where = side === 'before' ? { before: other.id } : { after: other.id };
+    const { position } = await store.reorder(job.id, where);
     return position ? trans.__('%1 is now number %2 in the queue.', job.name, position) : '';
   } catch (error) {
     Notification.error(wordsOf(error), { autoClose: 5000 });

@@ -17,6 +17,12 @@ const HISTORY_S = 300;
 /** The server speaks at least every 15 s; one that is silent for this long is gone without a word. */
 const SILENCE_MS = 45_000;
 
+/** A question about a job that is on its way, and whether the stream has told of that job since it was asked. */
+interface Question {
+  readonly id: string;
+  overtaken: boolean;
+}
+
 export class Store {
   private _state = NOTHING;
   private _viewers = new Set<() => void>();
@@ -27,6 +33,7 @@ export class Store {
   private _pauseMs = FIRST_PAUSE_MS;
   private _wanted = new Set<string>();
   private _pending: Frame[] = [];
+  private _questions = new Set<Question>();
   private _drawing = 0;
   private _inBackground = false;
   private _historyAsked = false;
@@ -74,7 +81,7 @@ export class Store {
   }
 
   async cancel(id: string): Promise<void> {
-    this._put(await api.cancel(id));
+    await this._answered(id, api.cancel(id));
   }
 
   /** Queue the same work again; returns the new job's id. */
@@ -91,13 +98,33 @@ export class Store {
     return fresh;
   }
 
-  async reorder(id: string, where: { before: string } | { after: string }): Promise<void> {
-    this._put(await api.reorder(id, where));
+  async reorder(id: string, where: { before: string } | { after: string }): Promise<JobView> {
+    return this._answered(id, api.reorder(id, where));
   }
 
-  /** Take in an answer; into the state as it is now, and not as it was when the question was asked. */
-  private _put(view: JobView): void {
-    this._set(merge(this._state, [view], 'newer', this._wanted));
+  /**
+   * Take in the answer to a question about a job, unless the stream has told of the job meanwhile: then the answer may
+   * be the older of the two, and if it is not, the stream will tell what it says.
+   */
+  private async _answered(id: string, answer: Promise<JobView>): Promise<JobView> {
+    const question = { id, overtaken: false };
+    this._questions.add(question);
+    try {
+      const view = await answer;
+      if (!question.overtaken) {
+        this._set(merge(this._state, [view], 'newer', this._wanted));
+      }
+      return view;
+    } finally {
+      this._questions.delete(question);
+    }
+  }
+
+  private _overtake(frame: Frame): void {
+    const told = frame.type === 'job' ? [frame.job] : frame.type === 'snapshot' ? frame.jobs : [];
+    this._questions.forEach(question => {
+      question.overtaken ||= told.some(view => view.id === question.id);
+    });
   }
 
   private _set(state: State): void {
@@ -112,7 +139,7 @@ export class Store {
 
   private async _ask(id: string): Promise<void> {
     try {
-      this._put(await api.job(id));
+      await this._answered(id, api.job(id));
     } catch (error) {
       if (error instanceof api.Refused && error.status === 404) {
         this._set({ ...this._state, unknown: new Set(this._state.unknown).add(id) });
@@ -146,6 +173,7 @@ export class Store {
   // --- frames: those that come within one picture are taken in together -------------------
 
   private _take(frame: Frame): void {
+    this._overtake(frame);
     this._pending.push(frame);
     this._drawing ||= window.setTimeout(() => this._draw(), document.hidden ? FRAME_MS : 16);
   }

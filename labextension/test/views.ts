@@ -38,6 +38,10 @@ export function job(id: string, more: Partial<JobView> = {}): JobView {
     notebook: null,
     parent_id: null,
     array_id: null,
+    held: null,
+    after: [],
+    array_index: null,
+    sweep: null,
     tags: [],
     simulated: true,
     ...more

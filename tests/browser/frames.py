@@ -37,6 +37,7 @@ def job(job_id: str, **more: Any) -> dict[str, Any]:
         "used_vram_mib": None, "peak_vram_mib": None, "overuse_mib": None, "cap": None, "peak_rss_mib": None,
         "progress": None, "advice": None,
         "attempts": [], "notebook": None, "parent_id": None, "array_id": None, "tags": [], "simulated": False,
+        "held": None, "after": [], "array_index": None, "sweep": None,
     } | more  # fmt: skip
 
 

@@ -25,6 +25,7 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "overuse_mib": None, "cap": None, "peak_rss_mib": None, "progress": None, "time_limit_s": None,
         "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
+        "held": None, "after": [], "array_index": None, "sweep": None,
     }  # fmt: skip
     return view | changes
 

@@ -73,7 +73,7 @@ def test_submit_prints_one_json_object(fake_host, capsys):
         (["submit"], "nothing to run"),
         (["submit", "--vram", "4", "true"], "--vram"),
         (["submit", "--vramm", "4G", "true"], "Did you mean --vram?"),
-        (["submit", "--after", "x", "true"], "not available"),
+        (["submit", "--notify", "x", "true"], "not available"),
         (["submit", "note.ipynb", "epochs=3"], "--param"),
         (["submit", "--shell", "x", "y"], "--shell"),
         (["submit", "--in", "x", "true"], "only a cell job"),

@@ -4,6 +4,7 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 
+from exploring import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -205,7 +206,7 @@ def test_the_next_wakeup_is_always_ahead(state):
         assert due is None or due > moment
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32), st.sampled_from([(2, 20 * G), (1, 22 * G), (3, None), (2, 24 * G)]))
 def test_a_wide_job_waits_no_longer_than_its_claim_and_the_jobs_that_ran_then(seed, shape):
     """Small jobs come without end and each runs at most 60 s, so the wide one starts in bounded time."""
