@@ -301,7 +301,7 @@ def settings() -> dict[str, tuple[str, str]]:
 
 
 def _default(trait: traitlets.TraitType[Any, Any]) -> str:
-    return "600.0" if trait.name == "idle_exit_s" else repr(trait.default_value)
+    return "600.0" if trait.name == "idle_exit_s" else repr(trait.default())
 
 
 def _settings() -> str:

@@ -49,23 +49,31 @@ class HubServe(JupyterApp):
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
         service, tcp = _told_by_the_hub()
         try:
-            state, access = state_folder(), self._access(service, tcp)
+            config = GpuSched(parent=self)
+            state, access = state_folder(), self._access(config, service, tcp)
             lock = HostLock(state, folder=access.folder)
             if not anyio.run(_acquired, lock):
                 raise SystemExit(
                     f"jupyter gpusched: {state} has a host already: stop it, so that the service can start."
                 )
-            host = Host(state, GpuSched(parent=self), kind="hub", access=access)
+            host = Host(state, config, kind="hub", access=access)
             anyio.run(self._serve, host)
         except (GpuSchedError, PlaceError, OSError) as error:
             hint = getattr(error, "hint", None)
             sys.stderr.write(f"jupyter gpusched: {error}\n" + (f"  {hint}\n" if hint else ""))
             raise SystemExit(2) from None
 
-    def _access(self, service: str, tcp: TcpAddress) -> Access:
+    def _access(self, config: GpuSched, service: str, tcp: TcpAddress) -> Access:
         """Callers by their tokens; their jobs as themselves, where this is root. Raises ``PlaceError``."""
         ask, holds = hub_asker(service)
-        doorkeeper = ByHubToken(ask, holds, service=service, min_uid=self.min_uid)
+        doorkeeper = ByHubToken(
+            ask,
+            holds,
+            service=service,
+            min_uid=self.min_uid,
+            admins=config.admin_users,
+            admin_groups=config.admin_groups,
+        )
         if os.geteuid() != 0:
             return Access(doorkeeper, tcp)
         refuse_unless_able()

@@ -31,7 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("hub"):
             item.add_marker(pytest.mark.timeout(600))
-            item.add_marker(pytest.mark.xdist_group("hub"))  # one Hub, and one copy of our code, for all of them
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"{missing}: as root, {_COMMAND} pytest tests/hub"))
 
