@@ -108,9 +108,14 @@ ERRORS = {
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
+    "limit_reached": (422, "the administrator's limits do not allow it; the message has the limit"),
+    "bad_limits": (422, "the file of limits cannot be used; the message has the line"),
     "too_large": (413, "the body is larger than 512 MiB"),
     "unauthorized": (401, "nobody can say who asks"),
-    "not_allowed": (403, "another user's host; in a Jupyter server: no login, token or permission"),
+    "not_allowed": (
+        403,
+        "another user's host, or for administrators only; in a Jupyter server: no login, token or permission",
+    ),
     "unavailable": (503, "the host cannot answer now; try again in a moment"),
     "no_host": (503, "behind a Jupyter server: nobody hosts at the moment"),
 }

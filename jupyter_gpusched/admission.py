@@ -13,8 +13,9 @@ import pwd
 import secrets
 import shutil
 import string
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from .core.model import (
     Work,
     WrongPhase,
 )
+from .core.quota import check_queue, check_terms, longest_time_s, waiting_of
 from .engine import Engine
 from .launch.acting import acting_as
 from .launch.folders import get_file, put_file, remove_folder
@@ -81,16 +83,17 @@ class Admission:
         self._gpus = gpus
         self._owners = owners
         self._amending = anyio.Lock()
+        self._on_their_way: Counter[str] = Counter()
 
-    async def submit(self, raws: Sequence[object], *, owner: str, home: str, parent: Job | None = None) -> list[JobId]:
+    async def submit(self, raws: Sequence[object], *, by: Caller, parent: Job | None = None) -> list[JobId]:
         """Check submissions and queue all of them or none; returns their ids once they are on disk.
 
-        owner  who the kernel or the Hub says the caller is, never what a request says.
-        home   the owner's home, where a job without ``cwd`` runs.
+        by     who the kernel or the Hub says the caller is, never what a request says.
         parent the job that these repeat: they run the notebook that was kept for it.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
         await self._engine.cards_seen()
+        owner, home = by.user, by.home
         jobs: list[Job] = []
         works: dict[JobId, Work] = {}
         kept: dict[JobId, Kept] = {}
@@ -112,6 +115,7 @@ class Admission:
                     kept[job.id] = NOTEBOOK, notebook
                 job = await self._known_again(job, work, runs_as, kept, codes)
                 self._check_card(job)
+                job = self._on_allowed_terms(replace(job, groups=by.groups))
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
             except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
@@ -121,9 +125,31 @@ class Admission:
             if payload is not None:
                 kept[job.id] = PAYLOAD, payload
         jobs = await with_parents(jobs, self._engine, owner=owner)
-        if not kept:
-            return await self._engine.submit(jobs, works)
-        return await self._with_files(jobs, works, kept, runs_as)
+        with self._entering(by, len(jobs)):
+            if not kept:
+                return await self._engine.submit(jobs, works)
+            return await self._with_files(jobs, works, kept, runs_as)
+
+    def _on_allowed_terms(self, job: Job) -> Job:
+        """The job with the time limit that its owner's limits give it. Raises ``LimitReached``."""
+        state = self._engine.state
+        check_terms(job, state)
+        return job if job.time_limit_s is not None else replace(job, time_limit_s=longest_time_s(job, state))
+
+    @contextmanager
+    def _entering(self, by: Caller, count: int) -> Iterator[None]:
+        """Jobs on their way into the queue count as waiting, so that many at once are not too many."""
+        state, owner = self._engine.state, by.user
+        if state.settings.limits:
+            waiting = waiting_of(owner, state.jobs.values()) + self._on_their_way[owner]
+            check_queue(owner, by.groups, state, waiting=waiting, joining=count)
+        self._on_their_way[owner] += count
+        try:
+            yield
+        finally:
+            self._on_their_way[owner] -= count
+            if not self._on_their_way[owner]:
+                del self._on_their_way[owner]
 
     async def amend(self, job_id: JobId, changes: object, *, by: Caller) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
@@ -136,6 +162,11 @@ class Admission:
                     raise _too_late(job)
                 state = self._engine.state
                 check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
+                if not by.admin:
+                    check_terms(
+                        replace(job, request=terms.request, priority=terms.priority, time_limit_s=terms.time_limit_s),
+                        state,
+                    )
                 await self._engine.amend(job_id, terms, by=by.user)
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, by.sees)) from None
@@ -170,7 +201,7 @@ class Admission:
         except IllegalTransition as error:
             raise _out_of_queue(await self._engine.job(error.job.id, by.sees)) from None
 
-    async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
+    async def resubmit(self, job: Job, changes: object, *, by: Caller) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
 
         changes  fields of a submission to be given anew; null stands for the default.
@@ -187,7 +218,7 @@ class Admission:
             spec["after"] = await still_worth_waiting_for(job, self._engine)
             spec["after_when"] = job.after.when if spec["after"] else None
         raw = changed(spec, changes)
-        return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
+        return (await self.submit([raw], by=by, parent=job))[0]
 
     async def delete(self, job: Job) -> None:
         """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""

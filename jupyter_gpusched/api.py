@@ -27,6 +27,7 @@ from .launch import attempt as files
 from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
+from .oversight import AdminLimitsHandler, LimitsHandler, LogOfEventsHandler, ReportHandler
 from .places import API
 from .respec import spec_of
 from .submission import read_order
@@ -88,8 +89,7 @@ class JobsHandler(Handler):
             raise BadRequest('A batch is {"jobs": [...]} and nothing else.', field="jobs")
         if not raws:
             raise BadRequest("jobs: the batch is empty.", field="jobs", hint="Give at least one job.")
-        caller = self.caller
-        ids = await self.desk.admission.submit(raws, owner=caller.user, home=caller.home)
+        ids = await self.desk.admission.submit(raws, by=self.caller)
         self.answer(wire.CreatedBatch(ids=ids) if batch else wire.Created(id=ids[0]), HTTPStatus.CREATED)
 
     async def get(self) -> None:
@@ -204,8 +204,8 @@ class ResubmitHandler(OfJob):
     """POST jobs/ID/resubmit: the same work again as a new job, with the changes in the body."""
 
     async def post(self, job_id: str) -> None:
-        job, caller = await self.find(job_id), self.caller
-        new = await self.desk.admission.resubmit(job, await self.body(), owner=caller.user, home=caller.home)
+        job = await self.find(job_id)
+        new = await self.desk.admission.resubmit(job, await self.body(), by=self.caller)
         self.answer(wire.Created(id=new), HTTPStatus.CREATED)
 
 
@@ -370,6 +370,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("admin/quarantine", QuarantineHandler),
     ("admin/drain", DrainHandler),
     ("admin/resume", ResumeHandler),
+    ("limits", LimitsHandler),
+    ("admin/limits", AdminLimitsHandler),
+    ("admin/report", ReportHandler),
+    ("admin/events", LogOfEventsHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]

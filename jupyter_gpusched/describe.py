@@ -202,7 +202,11 @@ def job_rows(views: Sequence[View], now: float | None = None) -> list[list[str]]
     """A table of jobs: heading first."""
     now = time.time() if now is None else now
     heading = ["ID", "PHASE", "NAME", "VRAM", "GPUS", "ON", "TIME", "WHY"]
-    return [heading, *(_job_row(view, now) for view in views)]
+    rows = [heading, *(_job_row(view, now) for view in views)]
+    if len({view["user"] for view in views}) < 2:
+        return rows
+    users = ["USER", *(one_line(view["user"]) for view in views)]
+    return [[row[0], user, *row[1:]] for row, user in zip(rows, users, strict=True)]
 
 
 def _job_row(view: View, now: float) -> list[str]:

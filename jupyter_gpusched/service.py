@@ -38,6 +38,7 @@ from .history import History
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
+from .limits_file import read_limits
 from .places import (
     API,
     HostRecord,
@@ -154,6 +155,10 @@ class GpuSched(Configurable):
     admin_groups = List(
         Unicode(), help="The same for all members of these groups. To be root makes nobody an administrator."
     ).tag(config=True)
+    limits = Unicode(
+        "",
+        help="File with what users may have at a time (TOML; see the how-to on a shared machine). Empty = no limits.",
+    ).tag(config=True)
     events_kept_days = Float(
         90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
     ).tag(config=True)
@@ -186,6 +191,7 @@ class GpuSched(Configurable):
             idle_above_pct=self.idle_above_pct,
             compute_limit=self.compute_limit,
             policy=choose_policy(self.policy),
+            limits=read_limits(self.limits),
         )
 
     def simulation(self) -> str | None:
@@ -323,6 +329,7 @@ class Host:
             engine.observers.append(history.observe)
             admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, self._access.doorkeeper)
+            self.desk.limits_file = self.config.limits
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()

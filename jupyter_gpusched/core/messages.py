@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .limits import Limits
 from .model import Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
 from .operations import Operations
 
@@ -245,7 +246,15 @@ class Resumed:
     cause: str
 
 
-OperationsEvent = Quarantined | Returned | Drained | Resumed
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """An administrator has changed what users may have. Nothing that runs is ended for it."""
+
+    by: str
+    limits: Limits
+
+
+OperationsEvent = Quarantined | Returned | Drained | Resumed | LimitsChanged
 """What is decided about the machine and no job."""
 
 Event = (

@@ -29,7 +29,8 @@ from .messages import (
     Exited,
     GpuLost,
     Instruction,
-    OperationsEvent,
+    LimitsChanged,
+    MachineChange,
     Quarantined,
     Reordered,
     Resumed,
@@ -155,6 +156,8 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _sampled(state, event, now)
         case Reordered():
             return _reordered(state, event, now)
+        case LimitsChanged():
+            return _limited(state, event, now)
         case Quarantined() | Returned() | Drained() | Resumed():
             return _ordered(state, event, now)
         case _:
@@ -228,7 +231,15 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     return replace(step, state=state, changes=tuple(changes))
 
 
-def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
+def _limited(state: State, event: LimitsChanged, now: float) -> Step:
+    if event.limits == state.settings.limits:
+        return Step(state)
+    settings = replace(state.settings, limits=event.limits)
+    change = MachineChange(state.operations, "limits_changed", now, {"by": event.by})
+    return Step(replace(state, settings=settings), (change,))
+
+
+def _ordered(state: State, event: Quarantined | Returned | Drained | Resumed, now: float) -> Step:
     operations, changes = ordered(state.operations, event, state.seen, now)
     return Step(_with_operations(state, operations), changes)
 
