@@ -25,6 +25,7 @@ from jupyter_gpusched.places import PlaceError, state_folder
 from jupyter_gpusched.service import Access, GpuSched, Host, HostLock, TcpAddress
 
 from .hub_identity import ByHubToken, hub_asker
+from .signals import until_ended
 from .system import own_user_only, refuse_unless_able
 
 log = logging.getLogger(__name__)
@@ -82,15 +83,14 @@ class HubServe(JupyterApp):
 
     async def _serve(self, host: Host) -> None:
         """Signals are received before anybody can know of this host, so that none ends it half way."""
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             await host.serve(partial(_until, signals))
 
 
-async def _until(signals: AsyncIterator[signal.Signals], _desk: Desk) -> None:
+async def _until(signals: AsyncIterator[signal.Signals], desk: Desk) -> None:
     if (told := own_user_only()) is not None:
         log.warning("%s", told)
-    async for _signal in signals:
-        return
+    await until_ended(signals, desk)
 
 
 async def _acquired(lock: HostLock) -> bool:
