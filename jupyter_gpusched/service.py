@@ -122,9 +122,16 @@ class GpuSched(Configurable):
     ).tag(config=True)
 
     supervisors_ready = Int(
-        2,
+        4,
         min=0,
         help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
+    ).tag(config=True)
+
+    cells_prepared = Int(
+        2,
+        min=0,
+        help="For so many kinds of cells (by interpreter, folder and environment) a process with IPython loaded is "
+        "kept prepared, from a second after the first one until none has come for 10 minutes; 0 = none.",
     ).tag(config=True)
 
     def log_bytes(self) -> int | None:
@@ -280,6 +287,7 @@ class Host:
                     log_limit=self.config.log_bytes(),
                     means=means,
                     spares=self.config.supervisors_ready,
+                    prepared=self.config.cells_prepared,
                 ),
                 settings=settings,
                 jobs_folder=jobs_folder,

@@ -31,8 +31,9 @@ from .door import attempt_folder
 from .ends import exit_record
 from .logs import log_tail
 from .means import Means
-from .nursery import Nursery
+from .nursery import of_supervisors
 from .orders import PLAIN, supervisor_order
+from .prepared import PreparedCells
 from .spawn import last_words, spawn
 from .values import as_text
 
@@ -92,7 +93,8 @@ class _Watch:
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop.
 
-    spares  so many supervisors are kept ready once the first attempt was started.
+    spares    so many supervisors are kept ready once the first attempt was started.
+    prepared  for so many kinds of cells a process is kept prepared once the first of its kind was started.
     """
 
     def __init__(
@@ -104,13 +106,15 @@ class LocalLauncher:
         log_limit: int | None = None,
         means: Means = PLAIN,
         spares: int = 0,
+        prepared: int = 0,
     ) -> None:
         self._report = report
         self._log_limit = log_limit
         self._means = means
         self._clock = clock
         self._environ = environ
-        self.nursery = Nursery(environ, spares)
+        self.nursery = of_supervisors(environ, spares)
+        self.prepared = PreparedCells(prepared)
         self._watches: dict[tuple[JobId, int], _Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -129,7 +133,9 @@ class LocalLauncher:
                 order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
             )
             place = attempt_folder(order.folder, order.attempt)
-            ready = self.nursery.launch(content, place) if spare else None
+            ready = None
+            if spare:
+                ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
             if ready is not None:
                 watch.child, watch.spare_since, watch.wake = ready
             else:
@@ -221,6 +227,7 @@ class LocalLauncher:
             self._let_go(watch)
         self._watches.clear()
         self.nursery.close()
+        self.prepared.close()
 
     # Starting
 
