@@ -8,6 +8,7 @@ the claim sees to it that nothing runs twice.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 BEING_FORKED_S = 0.005
 """So long a spare is waited for that is still being forked: less than a start of Python takes."""
+
+REFILL_AFTER_S = 0.005
 
 RESTART_S = 10.0
 """A nursery that has ended is started again so long after its start at the earliest."""
@@ -71,19 +74,27 @@ class Nursery:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = -math.inf
+        self._refill: asyncio.TimerHandle | None = None
 
     def launch(self, order: bytes, attempt_folder: Path) -> Spare | None:
-        """Give an attempt to a spare; None where there is none: then somebody else must start it."""
+        """Give an attempt to a spare; None where there is none: then somebody else must start it.
+
+        The next one is forked a moment later, so as not to be in the way of this one on a machine with few processors.
+        """
         spare = self._give(order, attempt_folder)
-        self.fill()
+        if self._refill is None:
+            self._refill = asyncio.get_running_loop().call_later(REFILL_AFTER_S, self.fill)
         return spare
 
     def fill(self) -> None:
         """Ask for as many spares as are to be kept ready; they are forked meanwhile."""
+        self._refill = None
         while len(self._spares) < self._wanted and self._ask_for_spare():
             pass
 
     def close(self) -> None:
+        if self._refill is not None:
+            self._refill.cancel()
         for door in self._spares:
             door.close()
         self._spares.clear()

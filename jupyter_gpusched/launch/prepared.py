@@ -80,7 +80,7 @@ class PreparedCells:
         room = b"x" * (_ROOM + sum(len(name) + len(value) + 2 for name, value in env.items() if name in _VARYING))
         nursery = Nursery(
             [*command, b"--prepared", b"-" * _ROOM],
-            _common(env) | {b"GPUSCHED_ROOM": room},
+            _common(env) | {b"ROOM": room},
             spares=1,
             cwd=alike[1],
             restart_s=RESTART_S,

@@ -15,6 +15,7 @@ import time
 
 from . import cgroup
 from .becoming import Order, become_job
+from .born import fork_into
 from .logcap import GROWN, LogCap
 from .records import (
     leave_stop_file,
@@ -174,10 +175,11 @@ class Attempt:
             self.home = None
         gate, go = os.pipe()
         word, back = os.pipe()
-        self.main = os.fork()
+        born_inside = fork_into(self.home) if self.home is not None and self.become is become_job else None
+        self.main = os.fork() if born_inside is None else born_inside
         if self.main == 0:
             os.close(go)
-            self.become(self.order, log, gate, back, self.home)
+            self.become(self.order, log, gate, back, self.home if born_inside is None else None)
         os.close(gate)
         os.close(back)
         return go, word

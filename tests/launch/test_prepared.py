@@ -173,7 +173,7 @@ async def test_its_own_environment_is_what_everybody_sees(cells):
     assert claim["pid"] in spares
     main = files.read_started(folder, 1)["main"]["pid"]
     assert list(bearers(f"GPUSCHED_MARKER={claim['marker']}".encode())) == [main]
-    assert b"GPUSCHED_ROOM" not in read_proc(f"{main}/environ")
+    assert b"\0ROOM=" not in read_proc(f"{main}/environ")
     assert b"GPUSCHED_MARKER" not in read_proc(f"{claim['pid']}/environ")
     cells.bench.launcher.stop(job, 1, "cancelled", 5.0, folder)
     await cells.bench.last(job)
