@@ -14,6 +14,7 @@ import { addCommands, CommandIds } from './commands';
 import { Details } from './details';
 import { EndTeller, Wishes } from './ended';
 import { Panel } from './panel';
+import { loadSettings } from './settings';
 import { StatusItem } from './statusbar';
 import { speak, trans } from './translation';
 
@@ -73,7 +74,7 @@ function activate(
     take({});
     return;
   }
-  settings.load(ID).then(
+  loadSettings(settings, ID).then(
     loaded => {
       take(loaded.composite);
       loaded.changed.connect(() => take(loaded.composite));
