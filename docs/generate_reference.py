@@ -108,6 +108,7 @@ ERRORS = {
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
     "too_large": (413, "the body is larger than 512 MiB"),
+    "unauthorized": (401, "nobody can say who asks"),
     "not_allowed": (403, "another user's host; in a Jupyter server: no login, token or permission"),
     "unavailable": (503, "the host cannot answer now; try again in a moment"),
     "no_host": (503, "behind a Jupyter server: nobody hosts at the moment"),

@@ -16,6 +16,7 @@ from .core.model import (
     NeverFits,
     NotAllowed,
     NotAvailable,
+    Unauthorized,
     Unavailable,
     UnknownJob,
     WrongPhase,
@@ -42,6 +43,7 @@ _ERRORS: dict[str, type[GpuSchedError]] = {
         NotAvailable,
         UnknownJob,
         NotAllowed,
+        Unauthorized,
         Unavailable,
         HostUnreachable,
         ApiMismatch,
@@ -50,6 +52,7 @@ _ERRORS: dict[str, type[GpuSchedError]] = {
 }
 _BY_STATUS: dict[int, type[GpuSchedError]] = {
     400: BadRequest,
+    401: Unauthorized,
     403: NotAllowed,
     404: GpuSchedError,
     409: BadRequest,

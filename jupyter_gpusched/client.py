@@ -19,6 +19,7 @@ import msgspec
 from .answers import LATER, ApiMismatch, accepted, check_api, decoded, good
 from .core.model import FINAL, BadRequest, GpuSchedError, Unavailable
 from .find_host import HostUnreachable, find_host
+from .hub_address import HubAddress
 from .places import API
 from .transport import READ_TIMEOUT_S, Answer, ConnectionLost, ForeignSocket, Transport
 from .wire import GIVES_WAY, PREFIX
@@ -119,13 +120,19 @@ class Client:
         """Queue all of them or none."""
         return list(self._post("jobs", {"jobs": [_with_key(spec) for spec in specs]})["ids"])
 
-    def jobs(self, *, phase: str | None = None, name: str | None = None, limit: int | None = None) -> list[View]:
-        """The caller's jobs, newest first; all of them unless ``limit`` is given."""
+    def jobs(
+        self, *, phase: str | None = None, name: str | None = None, limit: int | None = None, all_users: bool = False
+    ) -> list[View]:
+        """The caller's jobs, newest first; all of them unless ``limit`` is given.
+
+        all_users  everybody's, which is for administrators.
+        """
+        everybody = 1 if all_users else None
         found: list[View] = []
         cursor: str | None = None
         while limit is None or len(found) < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - len(found))
-            page = self._get("jobs", phase=phase, name=name, limit=size, cursor=cursor)
+            page = self._get("jobs", phase=phase, name=name, limit=size, cursor=cursor, all_users=everybody)
             found += page["items"]
             cursor = page["next_cursor"]
             if cursor is None:
@@ -308,12 +315,12 @@ class Client:
         except ConnectionLost as error:
             raise HostUnreachable(f"The host does not answer ({error}).", hint=LATER) from error
 
-    def _greet(self, socket: str) -> Transport:
-        host = Transport(socket, self._headers)
+    def _greet(self, where: str | HubAddress) -> Transport:
+        host = Transport(where, self._headers)
         try:
             health = decoded(accepted(host.request("GET", f"{PREFIX}/health")))
         except (TimeoutError, ForeignSocket) as error:
-            raise HostUnreachable(f"The host at {socket} does not answer ({error}).", hint=LATER) from error
+            raise HostUnreachable(f"The host at {where} does not answer ({error}).", hint=LATER) from error
         check_api(health)
         self._transport = host
         return host

@@ -1,20 +1,15 @@
 """What every answer of the host shares: the caller, JSON, and errors that say what to do.
 
-Who the caller is comes from the kernel (the peer of the socket), never from a request.
+Who the caller is says the doorkeeper (``callers``), never the request itself.
 """
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
-import socket
-import struct
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -27,16 +22,19 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from . import wire
 from .admission import LARGE, Admission
+from .callers import Caller, Doorkeeper
 from .core.model import (
     BadRequest,
     GpuSchedError,
     IllegalTransition,
     NotAllowed,
+    Unauthorized,
     Unavailable,
     UnknownJob,
     WrongPhase,
 )
 from .engine import Engine
+from .foresight import Foresight
 from .gpus import parse_simulation
 from .growth import Growth
 from .history import History
@@ -76,6 +74,7 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     DuplicateKey: HTTPStatus.CONFLICT,
     UnknownJob: HTTPStatus.NOT_FOUND,
+    Unauthorized: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     Conflict: HTTPStatus.CONFLICT,
     IllegalTransition: HTTPStatus.CONFLICT,
@@ -85,15 +84,6 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """The only place where an error becomes an HTTP status."""
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, as the kernel says."""
-
-    user: str
-    uid: int
-    home: str
 
 
 @dataclass
@@ -107,6 +97,8 @@ class Desk:
     growth: Growth
     history: History
     means: Means
+    doorkeeper: Doorkeeper
+    foresight: Foresight
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
@@ -134,6 +126,7 @@ class Handler(RequestHandler):
     """What all answers share: the caller, JSON in and out, errors with what to do."""
 
     desk: Desk
+    caller: Caller
 
     def initialize(self, desk: Desk) -> None:
         self.desk = desk
@@ -144,11 +137,12 @@ class Handler(RequestHandler):
     def methods(cls) -> list[str]:
         return [name.upper() for name in ("get", "post", "patch", "delete") if name in vars(cls)]
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         """Who is refused is told so once the whole body was read: until then nobody would listen."""
         if wire.LOOKS_ON not in self.request.headers:
             self.desk.last_asked = time.monotonic()
         try:
+            self.caller = await self.desk.doorkeeper.caller(self.request)
             self.admit()
         except (GpuSchedError, HTTPError) as error:
             refusal = error
@@ -162,30 +156,30 @@ class Handler(RequestHandler):
         """Raises for a request that is not to be answered, whatever it says."""
         if self.request.method not in self.methods():
             self._refuse_method()
-        if self.caller.uid != os.geteuid():
-            raise NotAllowed(
-                "This host works for another user.",
-                hint="Start your own, or ask the administrator for a system service.",
-            )
         _check_simulation(self.request.headers.get("X-Gpusched-Simulate"), self.desk)
 
-    @cached_property
-    def caller(self) -> Caller:
-        """The process at the other end of the socket, by its credentials at connect time."""
-        peer: socket.socket = self.request.connection.stream.socket  # type: ignore[union-attr]
-        _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return caller_of(uid)
+    def of_everybody(self) -> bool:
+        """Whether a list or a stream is of everybody's jobs, as an administrator may ask for, not of the caller's."""
+        asked = self.get_query_argument("all_users", "0")
+        if asked not in ("0", "1"):
+            raise BadRequest(f"all_users: {asked!r} is neither 1 nor 0.", field="all_users")
+        if asked == "1" and not self.caller.admin:
+            raise NotAllowed(
+                "Only administrators see everybody's jobs.", field="all_users", hint="Leave it out to see your own."
+            )
+        return asked == "1"
 
     def views(self) -> Views:
         engine = self.desk.engine
         return Views.of(
             engine.state,
-            user=self.caller.user,
+            caller=self.caller,
             simulated=engine.gpus.simulated,
             now=engine.clock(),
             cause=engine.gpus.cause,
             halted=engine.store_cause,
             progress=self.desk.growth.progress(),
+            starts=self.desk.foresight.start,
         )
 
     async def views_now(self) -> Views:
@@ -274,14 +268,6 @@ async def first_of(*waits: Awaitable[None]) -> None:
 
         for wait in waits:
             tasks.start_soon(one, wait)
-
-
-def caller_of(uid: int) -> Caller:
-    try:
-        entry = pwd.getpwuid(uid)
-        return Caller(entry.pw_name, uid, entry.pw_dir)
-    except KeyError:  # a container without a passwd entry
-        return Caller(str(uid), uid, "/")
 
 
 def _check_simulation(asked: str | None, desk: Desk) -> None:

@@ -13,7 +13,8 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -22,11 +23,13 @@ import anyio
 import anyio.to_thread
 
 from .core.alerts import settle
+from .core.asides import UnknownParent
 from .core.messages import (
     Amended,
     CancelRequested,
     Entry,
     Event,
+    Exited,
     Instruction,
     Launch,
     LaunchFailed,
@@ -36,6 +39,7 @@ from .core.messages import (
     SampleNow,
     StopAttempt,
     Submitted,
+    Vanished,
 )
 from .core.model import (
     Gpu,
@@ -53,6 +57,7 @@ from .core.model import (
 from .core.past import Past
 from .core.schedule import next_wakeup, schedule
 from .core.state import State, apply
+from .core.streaks import since
 from .keys import Keys
 from .ports import (
     ActiveGrant,
@@ -162,17 +167,32 @@ class Engine:
             except DuplicateKey as error:  # noqa: PERF203  somebody else brought it while we looked: it is known now
                 if error.field != "idempotency_key":
                     raise
+            except UnknownParent:  # it has ended while we looked: the journal says how
+                continue
         return await self._submit(jobs, works)
 
     async def _submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
         known = await self._keys.known(jobs)
-        fresh = tuple(job for job in jobs if known[job.id] is None)
+        fresh = tuple(_with_known_parents(job, known) for job in jobs if known[job.id] is None)
         if fresh:
+            ended = await self._ended_parents(fresh)
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._keys.bring(fresh, done)
-            self._put(_Stimulus(Submitted(fresh), {job.id: works[job.id] for job in fresh}, done))
+            self._put(_Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
             await asyncio.shield(done)
         return [known[job.id] or job.id for job in jobs]
+
+    async def _ended_parents(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
+        """Those that these jobs are to start after and that the scheduler has nothing to do with any more."""
+        named = {parent for job in jobs if job.after is not None for parent in job.after.jobs}
+        gone = named - {job.id for job in jobs} - {parent for parent in named if parent in self.state.jobs}
+        if not gone:
+            return ()
+        found = await anyio.to_thread.run_sync(lambda: {job_id: self.store.job(job_id) for job_id in sorted(gone)})
+        for job_id, parent in found.items():
+            if parent is None:
+                raise UnknownJob(job_id)
+        return tuple(parent for parent in found.values() if parent is not None and parent.phase.final)
 
     async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
         """End a job; returns when the wish is on disk. A final job is left as it is."""
@@ -223,10 +243,10 @@ class Engine:
         self._put(_Stimulus(event, {}, done))
         await done
 
-    async def job(self, job_id: JobId, owner: str) -> Job:
-        """A job of this owner, live or past. Another's is as unknown as one that never was."""
+    async def job(self, job_id: JobId, sees: Callable[[str], bool]) -> Job:
+        """A job, live or past, of an owner whom ``sees`` admits. Another's is as unknown as one that never was."""
         job = self.state.jobs.get(job_id) or await anyio.to_thread.run_sync(self.store.job, job_id)
-        if job is None or job.owner != owner:
+        if job is None or not sees(job.owner):
             raise UnknownJob(job_id)
         return job
 
@@ -292,14 +312,14 @@ class Engine:
             if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
         ended = await anyio.to_thread.run_sync(self.store.ended, REMEMBERED_JOBS)
-        past = Past.of([*ended, *jobs], (), self.settings)
-        self.state = State.begin(self.settings, jobs, (), operations, past)
+        past, streaks = Past.of([*ended, *jobs], (), self.settings), since(ended)
+        self.state = State.begin(self.settings, jobs, (), operations, past, streaks=streaks)
         # Known before the first request: a submission must not be refused for cards not yet looked at. But jobs
         # that run must not wait for a driver that does not answer: then submissions alone do (``cards_seen``).
         with anyio.move_on_after(FIRST_LOOK_S if any(job.phase.active for job in jobs) else None) as look:
             gpus = await self._sample()
             past = Past.of([*ended, *jobs], gpus, self.settings)
-            self.state = State.begin(self.settings, jobs, gpus, operations, past)
+            self.state = State.begin(self.settings, jobs, gpus, operations, past, streaks=streaks)
             self.post(Sampled(gpus))
         if look.cancelled_caught:
             self._cards_by = anyio.current_time() + LONGEST_LOOK_S
@@ -317,6 +337,9 @@ class Engine:
     async def _advance(self, batch: list[_Stimulus]) -> None:
         """Core, journal, acknowledgement, action: in this order."""
         now = self.clock()
+        if self.gpus.simulated and any(isinstance(stimulus.event, Exited | Vanished) for stimulus in batch):
+            # A look at these cards costs nothing: what an end frees is given away in the same transaction.
+            batch = [*batch, _Stimulus(Sampled(await self._sample()))]
         state = self.state
         changes: list[Entry] = []
         instructions: list[Instruction] = []
@@ -340,8 +363,9 @@ class Engine:
             settled = settle(state, now, fault=self.gpus.fault)
             changes += settled.changes
             state = settled.state
+        launching = [instruction.job_id for instruction in instructions if isinstance(instruction, Launch)]
         try:
-            recorded = await self._record(changes, accepted) if changes else []
+            recorded, works = await self._record(changes, accepted, launching) if changes else ([], {})
         except StoreUnavailable as error:
             await self._wait_for_store(accepted, error)
             return
@@ -354,15 +378,29 @@ class Engine:
         self._publish(recorded, accepted)
         self._observe(recorded, accepted)
         for instruction in instructions:
-            await self._act(instruction)
+            await self._act(instruction, works)
 
-    async def _record(self, changes: list[Entry], accepted: list[_Stimulus]) -> list[Recorded]:
-        """Write it down, or raise why not: then the state stays as it was."""
+    async def _record(
+        self, changes: list[Entry], accepted: list[_Stimulus], launching: list[JobId]
+    ) -> tuple[list[Recorded], dict[JobId, Work]]:
+        """Write it down, or raise why not: then the state stays as it was.
+
+        Returns also what the jobs run that are to be launched, as far as it can be read: on the same way to the
+        database, since a card waits for them.
+        """
         works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
+
+        def write_and_read() -> tuple[list[Recorded], dict[JobId, Work]]:
+            written = self.store.record(changes, works, epoch=self._epoch)
+            found = {}
+            for job_id in launching:
+                with suppress(OSError, GpuSchedError):  # the launch itself will say why not
+                    if (work := works.get(job_id) or self.store.work(job_id)) is not None:
+                        found[job_id] = work
+            return written, found
+
         try:
-            recorded = await anyio.to_thread.run_sync(
-                lambda: self.store.record(changes, works, epoch=self._epoch), limiter=self._writer
-            )
+            done = await anyio.to_thread.run_sync(write_and_read, limiter=self._writer)
         except GpuSchedError:
             raise
         except BaseException:
@@ -370,7 +408,7 @@ class Engine:
                 stimulus.fail(_stopping())
             raise
         self.store_cause = None
-        return recorded
+        return done
 
     async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
@@ -432,10 +470,10 @@ class Engine:
             except Exception:  # noqa: PERF203  whoever only looks on must never stop the queue
                 log.exception("an observer of the queue failed")
 
-    async def _act(self, instruction: Instruction) -> None:
+    async def _act(self, instruction: Instruction, works: dict[JobId, Work]) -> None:
         match instruction:
             case Launch(job_id, attempt):
-                await self._launch(self.state.jobs[job_id], attempt)
+                await self._launch(self.state.jobs[job_id], attempt, works.get(job_id))
             case StopAttempt(job_id, attempt, reason, grace_s):
                 # Its end may have arrived in the same batch: then there is nothing left to stop.
                 if (job := self.state.jobs.get(job_id)) is not None:
@@ -443,9 +481,9 @@ class Engine:
             case SampleNow():
                 self._sample_wanted.set()
 
-    async def _launch(self, job: Job, attempt: int) -> None:
+    async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:
         try:
-            work = await anyio.to_thread.run_sync(self.store.work, job.id)
+            work = work or await anyio.to_thread.run_sync(self.store.work, job.id)
             if work is None:
                 raise OSError(f"the journal does not say what job {job.id} runs")
             self._launcher.launch(LaunchOrder(job, attempt, work, self.folder(job.id)))
@@ -480,6 +518,14 @@ class Engine:
     def _put(self, stimulus: _Stimulus) -> None:
         self._inbox.append(stimulus)
         self._arrived.set()
+
+
+def _with_known_parents(job: Job, known: Mapping[JobId, JobId | None]) -> Job:
+    """A job whose parents of the same batch may be there from an earlier, equal request."""
+    if job.after is None:
+        return job
+    parents = tuple(known.get(parent) or parent for parent in job.after.jobs)
+    return replace(job, after=job.after._replace(jobs=parents))
 
 
 def _stopping() -> Unavailable:

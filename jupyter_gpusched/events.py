@@ -11,6 +11,7 @@ import fcntl
 import struct
 import termios
 import time
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -45,6 +46,7 @@ class EventsHandler(Handler):
         self._told: dict[JobId, Reach] = {}
 
     async def get(self) -> None:
+        self._of_everybody = self.of_everybody()
         self.set_header("Content-Type", "application/x-ndjson")
         after = self.number("after")
         async with self.desk.stream():
@@ -52,6 +54,9 @@ class EventsHandler(Handler):
                 await self._follow(await self._begin(None if after is None else int(after)))
             except StreamClosedError:
                 return
+
+    def _is_told_of(self, owner: str) -> bool:
+        return self._of_everybody or owner == self.caller.user
 
     def on_connection_close(self) -> None:
         self._gone.set()
@@ -70,7 +75,7 @@ class EventsHandler(Handler):
         await self.desk.growth.look(job for job in engine.state.jobs.values() if job.phase.active)
         seq = engine.last_seq
         views, gpus = self.views(), self.views().gpus()
-        jobs = [job for job in engine.state.jobs.values() if job.owner == self.caller.user]
+        jobs = [job for job in engine.state.jobs.values() if self._is_told_of(job.owner)]
         await self._send(wire.SnapshotFrame(seq=seq, jobs=views.jobs(jobs), gpus=gpus, alerts=views.alerts()))
         self._gpus = gpus
         return seq
@@ -104,7 +109,7 @@ class EventsHandler(Handler):
                 return after
             views = self.views()
             for record in records:
-                if (frame := _frame(record, views)) is not None:
+                if (frame := _frame(record, views, self._is_told_of)) is not None:
                     await self._send(frame)
             after = records[-1].seq
 
@@ -118,7 +123,7 @@ class EventsHandler(Handler):
         jobs = self.desk.engine.state.jobs
         reaches = await self.desk.growth.look(job for job in jobs.values() if job.phase.active)
         for job_id, reach in reaches.items():
-            own = jobs[job_id].owner == self.caller.user
+            own = self._is_told_of(jobs[job_id].owner)
             if own and reach != self._told.get(job_id, Reach(reach.attempt)):
                 await self._send(
                     wire.OutputsFrame(
@@ -150,10 +155,10 @@ class EventsHandler(Handler):
         self._sent_at = time.monotonic()
 
 
-def _frame(record: Recorded, views: Views) -> wire.JobFrame | wire.AlertFrame | None:
+def _frame(record: Recorded, views: Views, told_of: Callable[[str], bool]) -> wire.JobFrame | wire.AlertFrame | None:
     """An event as this caller is told of it; None for what is nobody's or another's."""
     if record.job is not None:
-        if record.job.owner != views.user:
+        if not told_of(record.job.owner):
             return None
         return wire.JobFrame(seq=record.seq, event=record.kind, at=record.at, job=views.past(record.job))
     what = _OF_ALERTS.get(record.kind)

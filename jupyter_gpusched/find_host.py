@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import places, transport
-from .core.model import GpuSchedError, NotAvailable
+from .core.model import GpuSchedError
+from .hub_address import HubAddress, hub_address
 from .wire import PREFIX
 
 SYSTEM_SOCKET = "/run/jupyter-gpusched/host.sock"
@@ -60,17 +61,16 @@ class _Search:
         return HostUnreachable(f"No jupyter-gpusched host can be reached ({tried}).", hint=hint)
 
 
-def find_host(environ: Mapping[str, str], *, start: bool) -> str:
-    """The path of the host's socket. Raises ``HostUnreachable`` listing what was tried, or ``NotAvailable``."""
+def find_host(environ: Mapping[str, str], *, start: bool) -> str | HubAddress:
+    """The path of the host's socket, or the Hub's service: that one is for whoever asks it to say if it is there.
+
+    Raises ``HostUnreachable`` listing what was tried, or what is wrong with the environment.
+    """
     search = _Search(places.state_folder(dict(environ)))
     if given := environ.get("GPUSCHED_SOCKET"):
         return _given(given, search)
-    if environ.get("GPUSCHED_SERVICE_URL"):
-        raise NotAvailable(
-            "GPUSCHED_SERVICE_URL is set, but a Hub service is not available in this version.",
-            field="GPUSCHED_SERVICE_URL",
-            hint="Unset GPUSCHED_SERVICE_URL to use a host of your own.",
-        )
+    if (service := hub_address(environ)) is not None:
+        return service
     found = _system_service(environ, search) or _published(search)
     if found is not None:
         return found

@@ -68,9 +68,13 @@ class Operation:
 
 _ATTEMPT = Parameter("attempt", "which attempt; the latest when left out", {**_COUNT, "maximum": 10**6})
 _AFTER_OUTPUT = Parameter("after", "the `next` of the answer before; 0 is the beginning", _COUNT)
+_ALL_USERS = Parameter(
+    "all_users", "with 1 everybody's jobs, which is for administrators", {"type": "string", "enum": ["0", "1"]}
+)
 _OF_JOBS = (
     Parameter("phase", "only jobs in this phase", {"type": "string", "enum": [phase.value for phase in Phase]}),
-    Parameter("user", "whose jobs; others than your own are not shown", _TEXT),
+    Parameter("user", "whose jobs; administrators see those of others", _TEXT),
+    _ALL_USERS,
     Parameter("name", "only jobs with exactly this name", _TEXT),
     Parameter("limit", "at most so many (default 100, at most 1000)", _COUNT),
     Parameter("cursor", "the `next_cursor` of the page before", _TEXT),
@@ -144,7 +148,7 @@ OPERATIONS = (
     Operation("post", "admin/resume", "End a drain.", 200, wire.DrainState, body=_ref(wire.CauseRequest),
               refuses=(413, 422)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
-              FRAMES, media="application/x-ndjson", query=(_SINCE,), refuses=(422,)),
+              FRAMES, media="application/x-ndjson", query=(_SINCE, _ALL_USERS), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),
 )  # fmt: skip
 

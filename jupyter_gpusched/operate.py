@@ -11,7 +11,7 @@ import msgspec
 
 from . import wire
 from .core.messages import Drained, Quarantined, Resumed, Returned
-from .core.model import BadRequest, Gpu, WrongPhase
+from .core.model import BadRequest, Gpu, NotAllowed, WrongPhase
 from .core.operations import Drain
 from .desk import Handler
 
@@ -28,6 +28,15 @@ class AlertsHandler(Handler):
 
 
 class _OfAdministrators(Handler):
+    """Calls that are an administrator's alone."""
+
+    def admit(self) -> None:
+        super().admit()
+        if not self.caller.admin:
+            raise NotAllowed(
+                "Only administrators run the machine.", hint="Ask one; `jupyter gpusched doctor` names the service."
+            )
+
     async def asked(self, kind: type[_Request]) -> _Request:
         try:
             return msgspec.convert(await self.body(), kind)

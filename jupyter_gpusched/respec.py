@@ -32,6 +32,8 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         on_oom=None if job.on_oom == "fail" else job.on_oom,
         cap=job.cap,
         preemptible=job.preemptible,
+        after=list(job.after.jobs) if job.after is not None else [],
+        after_when=job.after.when if job.after is not None and job.after.when != "succeeded" else None,
         grace=_span(job.grace_s),
         inputs=list(work.inputs),
         outputs=list(work.outputs),

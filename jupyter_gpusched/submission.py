@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from .core.asked import After
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .respec import terms_of
@@ -117,6 +118,7 @@ def read_job(
         tags=tuple(spec.tags),
         preemptible=spec.preemptible,
         idempotency_key=spec.idempotency_key,
+        after=_after(spec),
     )
     payload = _payload(spec.payload)
     shell = spec.argv if isinstance(spec.argv, str) else None
@@ -422,6 +424,18 @@ _PIECE = 2**20  # a multiple of 4; other threads go on between two pieces
 
 def _decoded(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
+
+
+def _after(spec: JobSpec) -> After | None:
+    """The parents as they were named: by id, or by their place in the same batch (``#0``)."""
+    when = spec.after_when or "succeeded"
+    if when not in ("succeeded", "finished"):
+        raise BadRequest(
+            f"after_when: there is no {when!r}.", field="after_when", hint="Known: succeeded (the default), finished."
+        )
+    if spec.after_when is not None and not spec.after:
+        raise BadRequest("after_when: it says when jobs named by `after` are over.", field="after_when")
+    return After(tuple(dict.fromkeys(spec.after)), when) if spec.after else None
 
 
 def _on_oom(wish: str | None) -> str:

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: one kept connection per thread, answers as bytes.
+"""HTTP over a unix socket, or over TCP to a Hub's service: one kept connection per thread, answers as bytes.
 
 Knows status codes and broken connections, nothing of jobs. A socket that belongs to
 somebody else than us or root is never spoken to.
@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from weakref import WeakSet
+
+from .hub_address import HubAddress
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 60.0
@@ -112,13 +114,21 @@ def _losses(path: str) -> Iterator[None]:
 
 
 class Transport:
-    """Requests to one socket. Threads may share it; a forked child makes its own connections."""
+    """Requests to one host. Threads may share it; a forked child makes its own connections.
 
-    def __init__(self, path: str, headers: Mapping[str, str]) -> None:
-        self.path = path
+    where  the path of its socket, or the address of a Hub's service.
+    """
+
+    def __init__(self, where: str | HubAddress, headers: Mapping[str, str]) -> None:
+        self.where = where
+        self._name = str(where)  # for messages; of an address it leaves out the token
         self._headers = dict(headers)
+        self._base = ""
+        if isinstance(where, HubAddress):
+            self._headers |= where.headers
+            self._base = where.path
         self._local = threading.local()
-        self._all: WeakSet[_UnixConnection] = WeakSet()  # a thread's connection ends with its thread
+        self._all: WeakSet[http.client.HTTPConnection] = WeakSet()  # a thread's connection ends with its thread
 
     def request(
         self, method: str, target: str, *, body: bytes | None = None, timeout_s: float = READ_TIMEOUT_S
@@ -129,7 +139,7 @@ class Transport:
         """
         connection = self._connection()
         try:
-            with _losses(self.path):
+            with _losses(self._name):
                 response = self._send(connection, method, target, body, timeout_s)
                 body = response.read()
                 return Answer(
@@ -145,7 +155,7 @@ class Transport:
 
     def lines(self, target: str, *, timeout_s: float = READ_TIMEOUT_S) -> Iterator[Answer]:
         """The answer line by line as it comes, over a connection of its own. Raises as ``request`` does."""
-        with closing(_UnixConnection(self.path)) as connection, _losses(self.path):
+        with closing(self._new_connection()) as connection, _losses(self._name):
             response = self._send(connection, "GET", target, None, timeout_s)
             if response.status != http.client.OK:
                 yield Answer(response.status, response.read())
@@ -159,21 +169,27 @@ class Transport:
             with suppress(OSError):
                 connection.close()
 
-    def _connection(self) -> _UnixConnection:
-        kept: tuple[int, _UnixConnection] | None = getattr(self._local, "kept", None)
+    def _new_connection(self) -> http.client.HTTPConnection:
+        if isinstance(self.where, HubAddress):
+            return self.where.connection(CONNECT_TIMEOUT_S)
+        return _UnixConnection(self.where)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        kept: tuple[int, http.client.HTTPConnection] | None = getattr(self._local, "kept", None)
         if kept is not None and kept[0] == os.getpid():
             return kept[1]
-        connection = _UnixConnection(self.path)
+        connection = self._new_connection()
         self._local.kept = (os.getpid(), connection)
         self._all.add(connection)
         return connection
 
     def _send(
-        self, connection: _UnixConnection, method: str, target: str, body: bytes | None, timeout_s: float
+        self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None, timeout_s: float
     ) -> http.client.HTTPResponse:
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         if connection.sock is None:
             connection.connect()
+        assert connection.sock is not None
         connection.sock.settimeout(timeout_s)
-        connection.request(method, target, body=body, headers=headers)
+        connection.request(method, self._base + target, body=body, headers=headers)
         return connection.getresponse()

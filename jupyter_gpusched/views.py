@@ -1,17 +1,19 @@
 """What a caller is shown of jobs and cards.
 
 Turns the engine's frozen state into wire views: the scheduler's words on queued jobs, the
-ledger's figures on cards. Whose content a caller may see is decided here and nowhere else.
+ledger's figures on cards. Whose content a caller may see is ``Caller.sees``; it is asked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from . import wire
+from .callers import Caller
 from .core.advice import advice
+from .core.estimate import Start
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Attempt, Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
@@ -25,26 +27,28 @@ class Views:
     """The state as one caller sees it at one moment."""
 
     state: State
-    user: str
+    caller: Caller
     simulated: bool
     now: float
     cause: str | None = None  # why there is no card at all
     halted: str | None = None  # why nothing can be written down, and so nothing starts
     progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
+    starts: Callable[[JobId], Start | None] = lambda _: None  # when a waiting job will probably start
 
     @classmethod
     def of(
         cls,
         state: State,
         *,
-        user: str,
+        caller: Caller,
         simulated: bool,
         now: float,
         cause: str | None = None,
         halted: str | None = None,
         progress: Mapping[JobId, wire.Progress] | None = None,
+        starts: Callable[[JobId], Start | None] = lambda _: None,
     ) -> Views:
-        return cls(state, user, simulated, now, None if state.gpus else cause, halted, progress or {})
+        return cls(state, caller, simulated, now, None if state.gpus else cause, halted, progress or {}, starts)
 
     @cached_property
     def ranks(self) -> dict[JobId, int]:
@@ -65,7 +69,7 @@ class Views:
 
     def _job(self, current: Job, words: str | None, told: list[str] | None = None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED
-        if queued and self.cause and current.request.gpus:
+        if queued and self.cause and current.request.gpus and not current.set_aside:
             words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
         if queued and self.halted:
             words = f"nothing starts while the queue cannot be written down: {self.halted.rstrip('.')}"
@@ -73,7 +77,7 @@ class Views:
             current,
             waiting=words if queued else None,
             position=self.ranks.get(current.id) if queued else None,
-            estimated_start=None,
+            start=self.starts(current.id) if queued and not self.halted else None,
             simulated=self.simulated,
             progress=self.progress.get(current.id) if current.phase.active else None,
             explanation=told,
@@ -83,7 +87,7 @@ class Views:
         """The view of a job as the journal has it at an event; words on waiting only if it still does."""
         if self.state.jobs.get(job.id) == job:
             return self.job(job)
-        return job_view(job, waiting=None, position=None, estimated_start=None, simulated=self.simulated)
+        return job_view(job, waiting=None, position=None, start=None, simulated=self.simulated)
 
     def gpus(self) -> list[wire.GpuView]:
         cards = read_books(self.state, self.now).cards
@@ -128,9 +132,9 @@ class Views:
         )
 
     def _holder(self, gpu: Gpu, grant: Grant) -> wire.Holder:
-        """Everyone sees who holds how much since when; only the owner which job it is."""
+        """Everyone sees who holds how much since when; only the owner and administrators which job it is."""
         job = self.state.jobs[grant.job_id]
-        own = job.owner == self.user
+        own = self.caller.sees(job.owner)
         measured = use_of(gpu, job.id, earlier=is_earlier(job.grants, grant))
         return wire.Holder(
             kind="job",
@@ -156,7 +160,7 @@ class Views:
             estimated=process.vram is None,
             promised_mib=None,
             since=process.since,
-            notebook=process.notebook if process.user == self.user else None,
+            notebook=process.notebook if self._sees(process.user) else None,
         )
 
     # --- alerts -------------------------------------------------------------------------
@@ -168,10 +172,14 @@ class Views:
 
     def sees(self, alert: Alert) -> bool:
         """Alerts about cards and the machine are everybody's, those about a job its owner's."""
-        return alert.job_id is None or alert.user == self.user
+        return alert.job_id is None or self._sees(alert.user)
+
+    def _sees(self, owner: str | None) -> bool:
+        """What belongs to nobody known is for administrators."""
+        return self.caller.sees(owner) if owner is not None else self.caller.admin
 
     def alert(self, alert: Alert) -> wire.Alert:
-        own = alert.own_message if alert.user == self.user else None
+        own = alert.own_message if self._sees(alert.user) else None
         return wire.Alert(
             id=alert.id,
             kind=alert.kind,
@@ -198,7 +206,7 @@ def job_view(
     *,
     waiting: str | None,
     position: int | None,
-    estimated_start: float | None,
+    start: Start | None,
     simulated: bool,
     progress: wire.Progress | None = None,
     explanation: list[str] | None = None,
@@ -220,7 +228,8 @@ def job_view(
         waiting=waiting,
         explanation=explanation,
         position=position,
-        estimated_start=estimated_start,
+        estimated_start=None if start is None else start.at,
+        estimated_start_range=None if start is None else [start.earliest, start.latest],
         vram_mib=job.request.vram,
         gpus_requested=job.request.gpus,
         gpus=_refs(last.gpus) if last else [],
@@ -246,7 +255,16 @@ def job_view(
         array_id=job.array_id,
         tags=list(job.tags),
         simulated=simulated,
+        held=_held(job),
+        after=list(job.after.jobs) if job.after is not None else [],
+        array_index=job.array_index,
+        sweep=dict(job.sweep) or None,
     )
+
+
+def _held(job: Job) -> wire.HeldView | None:
+    hold = job.held if job.phase is Phase.QUEUED else None
+    return None if hold is None else wire.HeldView(by=hold.by, cause=hold.cause, since=hold.since)
 
 
 def _attempt(attempt: Attempt) -> wire.AttemptView:

@@ -24,8 +24,6 @@ LARGEST_PAYLOAD = 256 * 2**20
 """Bytes of pickled values that may travel with a job."""
 
 NOT_BUILT = {
-    "after": "dependencies between jobs are not available yet; submit the second job when the first has ended",
-    "after_when": "dependencies between jobs are not available yet",
     "notify": "notifications are not available yet",
 }
 
@@ -75,6 +73,14 @@ class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     notebook: str | None = None
 
 
+class HeldView(msgspec.Struct, kw_only=True):
+    """Since when a waiting job does not start, who wants it so, and why."""
+
+    by: str  # `gpusched` = the scheduler itself
+    cause: str | None
+    since: float
+
+
 class GpuRef(msgspec.Struct, kw_only=True):
     uuid: str
     index: int
@@ -109,6 +115,10 @@ class JobView(msgspec.Struct, kw_only=True):
 
     overuse_mib  how much more than its promise it uses on a card, while it does.
     cap          cooperative | off: whether frameworks in it are asked to stay within the promise; null = no promise.
+    estimated_start_range  between which two moments it will probably start, earliest and latest.
+    after        the jobs that must have ended before it may start.
+    array_index  its number in its array, from 0.
+    sweep        the variables that it was given as an element of a sweep.
     """
 
     id: str
@@ -122,6 +132,7 @@ class JobView(msgspec.Struct, kw_only=True):
     explanation: list[str] | None
     position: int | None
     estimated_start: float | None
+    estimated_start_range: list[float] | None
     vram_mib: int | None
     gpus_requested: int
     gpus: list[GpuRef]
@@ -147,6 +158,10 @@ class JobView(msgspec.Struct, kw_only=True):
     array_id: str | None
     tags: list[str]
     simulated: bool
+    held: HeldView | None = None
+    after: list[str] = []
+    array_index: int | None = None
+    sweep: dict[str, Any] | None = None
 
 
 class Holder(msgspec.Struct, kw_only=True):

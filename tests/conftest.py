@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group_of(item: pytest.Item) -> str | None:
     """Browsers are heavy, so that there is one at a time; users, services and the card are the whole machine's."""
-    if item.get_closest_marker("system") or item.get_closest_marker("gpu"):
+    if any(item.get_closest_marker(one) for one in ("hub", "system", "gpu")):
         return "machine"
     folder = item.path.relative_to(HERE).parts[0]
     if folder == "browser":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from . import asides
 from .alerts import opened
 from .facts import Facts, order_of, rests, waits_since
 from .ledger import Card, serves
@@ -24,14 +25,20 @@ STARTS = "starts with the next pass"
 
 
 def positions(state: State, now: float) -> dict[JobId, int]:
-    """The place of every queued job in the queue, from 1, in the order in which jobs are looked at."""
-    return {job_id: at for at, job_id in enumerate(order_of(state, now), start=1)}
+    """The place of every queued job, from 1, in the order in which jobs are looked at; then those set aside, by age."""
+    return {job_id: at for at, job_id in enumerate([*order_of(state, now), *_aside(state)], start=1)}
+
+
+def _aside(state: State) -> Iterable[JobId]:
+    return (job_id for _, job_id in state.asides.waiting)
 
 
 def waiting(state: State, job: Job, now: float) -> str | None:
     """Why this job has not started; None for a job that does not wait."""
     if job.phase is not Phase.QUEUED:
         return None
+    if (aside := asides.words(job, state.jobs)) is not None:
+        return aside
     if (drained := _drained(state)) is not None:
         return drained
     room = kept_room(state, now, apart_from=job.id)
@@ -41,13 +48,15 @@ def waiting(state: State, job: Job, now: float) -> str | None:
 def waiting_all(state: State, now: float, jobs: Iterable[Job] | None = None) -> dict[JobId, str]:
     """The sentences of many queued jobs, or of all; those that are alike are told the same."""
     if jobs is None:
-        jobs = (state.jobs[rank.job_id] for rank in state.queue.ages)
-    if (drained := _drained(state)) is not None:
-        return {job.id: drained for job in jobs}
+        everybody = [*(rank.job_id for rank in state.queue.ages), *_aside(state)]
+        jobs = (state.jobs[job_id] for job_id in everybody)
+    drained = _drained(state)
     words: _Words | None = None
     told = {}
     for job in jobs:
-        if job.claim is not None:
+        if (aside := asides.words(job, state.jobs) or drained) is not None:
+            told[job.id] = aside
+        elif job.claim is not None:
             told[job.id] = waiting(state, job, now) or ""
         else:
             words = _Words(state, now, kept_room(state, now)) if words is None else words
@@ -117,6 +126,8 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
     """Why a queued job stands where it stands: one sentence with numbers each."""
     if job.phase is not Phase.QUEUED:
         return []
+    if job.set_aside:
+        return ["until it may start it grows no older in the queue: the time that it is set aside does not count"]
     facts = Facts(state, now)
     known, kin = facts.waiting(job), line_key(job, facts.history).kin(job.request)
     told = [

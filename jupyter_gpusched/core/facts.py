@@ -68,10 +68,10 @@ class Facts:
         return self._seen(job, self.expected_s(job), self.part(job.request))
 
     def _seen(self, job: Job, expected_s: float, part: float) -> Waiting:
-        waited_s = self.now - (waits_since(job) if job.attempts else job.submitted_at)
+        waited_s = self.now - (waits_since(job) if job.attempts else job.ages_from)
         share = self._shares.get(job.owner)
         return Waiting(
-            job.submitted_at,
+            job.ages_from,
             waited_s if waited_s > 0.0 else 0.0,  # noqa: FURB136  asked very often
             expected_s,
             part,
@@ -102,7 +102,7 @@ class Facts:
 
     def _own_place(self, job: Job, expected_s: float, part: float) -> Place:
         late = not (self.policy.urgent_first and job.priority is Priority.HIGH)
-        return late, self.policy.order(self._seen(job, expected_s, part)), job.submitted_at, job.id
+        return late, self.policy.order(self._seen(job, expected_s, part)), job.ages_from, job.id
 
     def _deal(self, owner: str) -> dict[JobId, Place]:
         """The places of all jobs that stand in this owner's order."""
@@ -134,4 +134,4 @@ def waits_since(job: Job) -> float:
     """From when on its patience counts: a failed attempt begins it anew, an eviction does not."""
     if job.attempts and job.attempts[-1].outcome is Outcome.FAILED:
         return max(job.since, job.not_before or 0.0)
-    return job.submitted_at
+    return job.ages_from

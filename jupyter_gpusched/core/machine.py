@@ -12,26 +12,44 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
+from .asked import Hold
 from .messages import (
     Amended,
     CancelRequested,
     Claimed,
+    DependencyFailed,
     Evicted,
     Exited,
     GpuLost,
+    HoldRequested,
     Instruction,
     Launch,
     LaunchFailed,
+    LetIn,
     MainEnded,
     Overrun,
     Placed,
+    ReleaseRequested,
     SampleNow,
     Started,
     StopAttempt,
+    Unblocked,
     Vanished,
     Voided,
 )
-from .model import Attempt, ExitRecord, Grant, GrantState, IllegalTransition, Job, Outcome, Phase, Request, Stop, Terms
+from .model import (
+    Attempt,
+    ExitRecord,
+    Grant,
+    GrantState,
+    IllegalTransition,
+    Job,
+    Outcome,
+    Phase,
+    Request,
+    Stop,
+    Terms,
+)
 from .quantities import show_seconds
 
 JobEvent = (
@@ -47,6 +65,11 @@ JobEvent = (
     | GpuLost
     | Overrun
     | CancelRequested
+    | HoldRequested
+    | ReleaseRequested
+    | Unblocked
+    | DependencyFailed
+    | LetIn
     | Amended
 )
 Moved = tuple[Job, list[Instruction]]
@@ -59,6 +82,11 @@ TRANSITIONS: Mapping[tuple[Phase, type[JobEvent]], frozenset[Phase]] = {
     (_QUEUED, Placed): frozenset({_STARTING}),
     (_QUEUED, CancelRequested): frozenset({Phase.CANCELLED}),
     (_QUEUED, Amended): frozenset({_QUEUED}),
+    (_QUEUED, HoldRequested): frozenset({_QUEUED}),
+    (_QUEUED, ReleaseRequested): frozenset({_QUEUED}),
+    (_QUEUED, Unblocked): frozenset({_QUEUED}),
+    (_QUEUED, DependencyFailed): frozenset({Phase.CANCELLED}),
+    (_QUEUED, LetIn): frozenset({_QUEUED}),
     (_STARTING, Started): frozenset({_RUNNING}),
     (_STARTING, MainEnded): frozenset({_STOPPING}),
     (_STARTING, Exited): _BY_CODE,
@@ -138,6 +166,16 @@ def advance(job: Job, event: JobEvent, now: float) -> Moved:
             return _ended_for(job, "vram_exceeded", event.what, now)
         case CancelRequested():
             return _cancel_requested(job, event, now)
+        case HoldRequested():
+            return _held(job, event, now), []
+        case ReleaseRequested():
+            return _back(replace(job, held=None), now), []
+        case Unblocked():
+            return _back(replace(job, blocked=False), now), []
+        case LetIn():
+            return _back(replace(job, waits_turn=False), now), []
+        case DependencyFailed():
+            return _dependency_failed(job, event, now), []
         case Amended():
             return _amended(job, event.terms), []
 
@@ -156,7 +194,9 @@ def _speaks_of_now(job: Job, event: JobEvent) -> bool:
             return event.attempt == job.attempt
         case Placed():
             whole = len({grant.gpu for grant in event.grants}) == len(event.grants) == job.request.gpus
-            return whole and all(grant.attempt == job.attempt + 1 for grant in event.grants)
+            return whole and not job.set_aside and all(grant.attempt == job.attempt + 1 for grant in event.grants)
+        case Claimed():
+            return event.claim is None or not job.set_aside
         case _:
             return True
 
@@ -349,6 +389,28 @@ def _ending_sooner(job: Job, event: CancelRequested, now: float) -> Moved:
     return replace(job, stop=sooner), [StopAttempt(job.id, job.attempt, "cancelled", grace_s)]
 
 
+def _held(job: Job, event: HoldRequested, now: float) -> Job:
+    """The first hold stands. Its place in the array is free for another: it queues for one when it is released."""
+    if job.held is not None:
+        return job
+    since = now if job.aside_since is None else job.aside_since
+    turn = job.throttle is not None
+    return replace(job, held=Hold(event.by, event.cause, now), aside_since=since, waits_turn=turn, claim=None)
+
+
+def _back(job: Job, now: float) -> Job:
+    """Back in the queue once nothing keeps it out of it any more. The time that it was set aside made it no older."""
+    if job.set_aside or job.aside_since is None:
+        return job
+    return replace(job, since=now, aside_s=job.aside_s + max(0.0, now - job.aside_since), aside_since=None)
+
+
+def _dependency_failed(job: Job, event: DependencyFailed, now: float) -> Job:
+    words = f"not started: it was to start after {event.words}"
+    ended = replace(job, phase=Phase.CANCELLED, since=now, ended_at=now, not_before=None, blocked=False)
+    return replace(ended, reason="dependency_failed", message=words)
+
+
 def _amended(job: Job, terms: Terms) -> Job:
     """It keeps its place by age. Cards were kept for what it asked for, so another request gives them up."""
     return replace(
@@ -364,6 +426,7 @@ def _amended(job: Job, terms: Terms) -> Job:
         learned=job.learned if terms.request.vram == job.request.vram else None,
         claim=job.claim if _with_floors(terms.request, job.request) == job.request else None,
         preemptible=terms.preemptible,
+        notice=terms.notice,
     )
 
 

@@ -15,9 +15,13 @@ from .operations import Operations
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Users queued jobs; all of them or none."""
+    """Users queued jobs; all of them or none.
+
+    ended  those that they are to start after and that had ended by then, as the journal has them.
+    """
 
     jobs: tuple[Job, ...]
+    ended: tuple[Job, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,46 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldRequested:
+    """A waiting job is not to start until it is released."""
+
+    job_id: JobId
+    by: str
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """Its owner lets a held job go on."""
+
+    job_id: JobId
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """All jobs that it was to start after have ended as it needs it."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyFailed:
+    """A job that it was to start after did not succeed; ``words`` say which and how."""
+
+    job_id: JobId
+    parent: JobId
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetIn:
+    """It is this element's turn: fewer of its array are under way than may be."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Amended:
     """The owner of a waiting job wants it on other terms."""
 
@@ -219,6 +263,11 @@ Event = (
     | GpuLost
     | Overrun
     | CancelRequested
+    | HoldRequested
+    | ReleaseRequested
+    | Unblocked
+    | DependencyFailed
+    | LetIn
     | Amended
     | Reordered
     | OperationsEvent

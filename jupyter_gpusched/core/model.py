@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from .asked import After, Hold, Member, Notice, Swept
 from .policies import DEFAULT, Policy
 from .policies import Priority as Priority  # noqa: PLC0414  one of the nouns, but policies need it first
 from .quantities import Mib
@@ -239,6 +240,10 @@ class Job:
     cap      whether frameworks are asked to stay within the promise (cooperative).
     code     names what it runs by content, so that earlier runs of the same are found.
     learned  for ``vram="auto"``: the sentence that says where the amount comes from.
+    sweep    the variables of this element of a sweep, by name.
+
+    A queued job is set aside, and no policy sees it, while it is ``held``, ``blocked`` (a parent
+    has not ended) or ``waits_turn`` (as many of its array as may run are under way).
     """
 
     id: JobId
@@ -271,7 +276,6 @@ class Job:
     overuse: Overuse | None = None
     notebook: str | None = None
     parent_id: JobId | None = None
-    array_id: JobId | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
     preemptible: bool | None = None  # None = if its priority is low
@@ -280,11 +284,46 @@ class Job:
     claim_rests_until: float | None = None  # too much lay idle for its sake: no cards are kept before
     claim_rests: int = 0
     compute: float | None = None  # share of its card's processors, where it was seen alone on it; 1 = all
+    after: After | None = None
+    member: Member | None = None
+    sweep: tuple[tuple[str, Swept], ...] = ()
+    notice: Notice | None = None
+    held: Hold | None = None
+    blocked: bool = False
+    waits_turn: bool = False
+    aside_since: float | None = None  # while it is set aside
+    aside_s: float = 0.0  # how long it was, before: that does not count as waiting
 
     @property
     def may_be_evicted(self) -> bool:
         """Whether it agreed to be ended and queued again for a more urgent job."""
         return self.priority is Priority.LOW if self.preemptible is None else self.preemptible
+
+    @property
+    def set_aside(self) -> bool:
+        """Whether something other than room keeps it from starting."""
+        return self.blocked or self.waits_turn or self.held is not None
+
+    @property
+    def ages_from(self) -> float:
+        """From when on its age counts, had it never been set aside: its submission and the time that it was."""
+        return self.submitted_at + self.aside_s
+
+    @property
+    def batch_id(self) -> JobId | None:
+        return None if self.member is None else self.member.batch_id
+
+    @property
+    def array_id(self) -> JobId | None:
+        return None if self.member is None or self.member.number is None else self.member.batch_id
+
+    @property
+    def array_index(self) -> int | None:
+        return None if self.member is None else self.member.number
+
+    @property
+    def throttle(self) -> int | None:
+        return None if self.member is None else self.member.throttle
 
     @property
     def attempt(self) -> int:
@@ -310,6 +349,7 @@ class Terms:
     tags: tuple[str, ...]
     on_oom: str = "fail"
     preemptible: bool | None = None
+    notice: Notice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +512,12 @@ class UnknownJob(GpuSchedError):
 
 class NotAllowed(GpuSchedError):
     code = "not_allowed"
+
+
+class Unauthorized(GpuSchedError):
+    """Nobody can say who asks."""
+
+    code = "unauthorized"
 
 
 class Unavailable(GpuSchedError):

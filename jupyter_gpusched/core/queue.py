@@ -164,11 +164,11 @@ def _move(lines: dict[K, Line[Rank]], key: K, at: Rank, *, joins: bool, kept: bo
 
 
 def rank(job: Job) -> Rank:
-    return Rank(job.submitted_at if job.place_at is None else job.place_at, job.id)
+    return Rank(job.ages_from if job.place_at is None else job.place_at, job.id)
 
 
 def age(job: Job) -> Rank:
-    return Rank(job.submitted_at, job.id)
+    return Rank(job.ages_from, job.id)
 
 
 def line_key(job: Job, history: History) -> LineKey:
@@ -185,7 +185,7 @@ def kin_of(job: Job) -> Kin:
 
 def _stands(job: Job | None, history: History) -> tuple[Group, LineKey, Rank, str | None] | None:
     """Where a job stands, and by what it is found once its name says something; None for one that does not wait."""
-    if job is None or job.phase is not Phase.QUEUED:
+    if job is None or job.phase is not Phase.QUEUED or job.set_aside:
         return None
     key = line_key(job, history)
     return _group(job), key, rank(job), None if key.name else _both(job.owner, job.name)

@@ -12,37 +12,30 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from .asides import Asides, Batch, consequences, entered
 from .compute import watched as with_compute
 from .facts import order_of
 from .held import Held
 from .idle import Key, Quiet, observe, remembered
-from .machine import JobEvent, advance
+from .journal import KINDS, detail_of
+from .machine import TRANSITIONS, JobEvent, advance
 from .messages import (
-    Amended,
     CancelRequested,
     Change,
     Claimed,
     Drained,
     Entry,
     Event,
-    Evicted,
     Exited,
     GpuLost,
     Instruction,
-    LaunchFailed,
-    MainEnded,
     OperationsEvent,
-    Overrun,
-    Placed,
     Quarantined,
     Reordered,
     Resumed,
     Returned,
     Sampled,
-    Started,
     Submitted,
-    Vanished,
-    Voided,
 )
 from .model import (
     Gpu,
@@ -64,22 +57,7 @@ from .persistent import Map
 from .quarantine import after_attempt, judge, ordered, shown
 from .queue import Queue
 from .release import measure, released
-
-_KINDS: Mapping[type[Event], str] = {
-    Placed: "placed",
-    Claimed: "claimed",
-    Evicted: "evicted",
-    Started: "started",
-    MainEnded: "main_ended",
-    Exited: "exited",
-    LaunchFailed: "launch_failed",
-    Voided: "voided",
-    Vanished: "vanished",
-    GpuLost: "gpu_lost",
-    Overrun: "overrun_ended",
-    CancelRequested: "cancel_requested",
-    Amended: "amended",
-}
+from .streaks import Streak, holds, judged
 
 
 class NotLive(IllegalTransition):
@@ -94,7 +72,8 @@ class NotLive(IllegalTransition):
 class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
 
-    queue        queued jobs, by lines.
+    queue        queued jobs, by lines; without those that are set aside.
+    asides       who is set aside and for whom; batches and arrays.
     busy         jobs that are in an attempt or still hold grants, in the order of their ids.
     held         what the busy ones hold, added up.
     releasing    those with a grant that is being released.
@@ -104,6 +83,7 @@ class State:
     past         what ended attempts teach, and who has used how much.
     seen         the cards as last sampled; ``gpus`` are the same with their quarantine.
     operations   what was decided about the machine itself.
+    streaks      batches whose jobs fail one after the other; not kept over a restart but from what has ended.
     watch        for how long cards have shown nothing happening; not kept over a restart but for alerts.
     """
 
@@ -111,6 +91,7 @@ class State:
     jobs: Map[Job] = field(default_factory=Map)
     gpus: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
+    asides: Asides = field(default_factory=Asides)
     busy: Mapping[JobId, Job] = field(default_factory=dict)
     held: Held = field(default_factory=Held)
     releasing: frozenset[JobId] = frozenset()
@@ -120,6 +101,7 @@ class State:
     past: Past = field(default_factory=Past)
     seen: Mapping[GpuUuid, Gpu] = field(default_factory=dict)
     operations: Operations = field(default_factory=Operations)
+    streaks: Mapping[JobId, Streak] = field(default_factory=dict)
     watch: Mapping[Key, Quiet] = field(default_factory=dict)
 
     @classmethod
@@ -130,11 +112,13 @@ class State:
         gpus: Iterable[Gpu] = (),
         operations: Operations | None = None,
         past: Past | None = None,
+        *,
+        streaks: Mapping[JobId, Streak] | None = None,
     ) -> State:
         """The state of these jobs (those that are not live are left out) and cards, as the journal has them."""
         kept = operations or Operations()
         alerts = remembered(kept.alerts.values(), settings)
-        empty = cls(settings, past=past or Past(), operations=kept, watch=alerts)
+        empty = cls(settings, past=past or Past(), operations=kept, watch=alerts, streaks=streaks or {})
         return _with_jobs(_with_cards(empty, gpus), tuple(jobs))
 
     @property
@@ -156,8 +140,14 @@ class Step:
 def apply(state: State, event: Event, now: float) -> Step:
     """Take in one event. Raises ``IllegalTransition``; the old state stays valid.
 
-    An event that changes nothing (a second cancel) leads to the same state and no changes.
+    An event that changes nothing (a second cancel) leads to the same state and no changes. What
+    follows from it for other jobs (a parent has ended) is part of the same step.
     """
+    step = _applied(state, event, now)
+    return _followed(state, step, event, now) if step.changes else step
+
+
+def _applied(state: State, event: Event, now: float) -> Step:
     match event:
         case Submitted():
             return _submitted(state, event, now)
@@ -185,7 +175,8 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
         if job.id in state.jobs or job.id in seen or job.phase is not Phase.QUEUED:
             raise IllegalTransition(state.jobs.get(job.id, job), event)
         seen.add(job.id)
-    jobs = appraised(event.jobs, now, held=state.held, queue=state.queue, gpus=state.gpus, past=state.past)
+    new = entered(event.jobs, event.ended, state.jobs, now)
+    jobs = appraised(new, now, held=state.held, queue=state.queue, gpus=state.gpus, past=state.past)
     changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
     return Step(_with_jobs(state, jobs), changes)
 
@@ -205,12 +196,36 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     moved, instructions = advance(job, event, now)
     if moved == job:
         return Step(state, (), tuple(instructions))
-    change = Change(moved, _KINDS[type(event)], now, _detail(event))
+    change = Change(moved, KINDS[type(event)], now, detail_of(event, moved))
     after = _with_jobs(state, (moved,))
     if not isinstance(event, Exited):
         return Step(after, (change,), tuple(instructions))
     operations, deaths = after_attempt(state.operations, moved, now)
     return Step(_with_operations(after, operations), (change, *deaths), tuple(instructions))
+
+
+def _followed(before: State, step: Step, event: Event, now: float) -> Step:
+    """The step with all that follows from it; what one consequence leads to is a consequence as well."""
+    state, changes = step.state, list(step.changes)
+    ended = {job.id: job for job in event.ended} if isinstance(event, Submitted) else {}
+    latest = [change.job for change in changes if isinstance(change, Change)]
+    while latest:
+        streaks, full = judged(state.streaks, latest)
+        if streaks:
+            streaks = {batch_id: streak for batch_id, streak in streaks.items() if batch_id in state.asides.batches}
+        state = state if streaks == state.streaks else replace(state, streaks=streaks)
+        follow: list[JobEvent] = [*consequences(before.asides, state.asides, latest, state.jobs, ended)]
+        for batch_id, streak in full.items():
+            follow += holds(streak, state.asides.batches.get(batch_id, Batch()).queued)
+        moved: dict[JobId, Job] = {}
+        for one in follow:
+            job = moved.get(one.job_id) or state.jobs[one.job_id]
+            after = advance(job, one, now)[0] if (job.phase, type(one)) in TRANSITIONS else job
+            if after is not job:  # else another consequence has ended it, or it is so already
+                moved[job.id] = after
+                changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
+        before, state, latest = state, _with_jobs(state, tuple(moved.values())), list(moved.values())
+    return replace(step, state=state, changes=tuple(changes))
 
 
 def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
@@ -226,7 +241,8 @@ def _reordered(state: State, event: Reordered, now: float) -> Step:
     for job in (moved, anchor):
         if job.phase is not Phase.QUEUED or job.owner != moved.owner or moved.id == anchor.id:
             raise IllegalTransition(job, event)
-    own = order_of(state, now, owner=moved.owner)
+    aside = [job_id for _, job_id in state.asides.waiting if state.jobs[job_id].owner == moved.owner]
+    own = [*order_of(state, now, owner=moved.owner), *aside]
     places = ((job_id, state.jobs[job_id].place_at) for job_id in own)
     numbers = {job_id: at for job_id, at in places if at is not None}
     new = renumbered(own, numbers, moved.id, anchor.id, before=event.before)
@@ -340,32 +356,6 @@ def _by_uuid(gpus: Iterable[Gpu]) -> dict[GpuUuid, Gpu]:
     return {gpu.uuid: gpu for gpu in sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))}
 
 
-def _detail(event: JobEvent) -> dict[str, object]:
-    match event:
-        case Placed(_, grants):
-            return {"gpus": [grant.gpu for grant in grants]}
-        case Claimed(_, claim, rests_until):
-            told_of: dict[str, object] = {"gpus": None if claim is None else list(claim.gpus)}
-            return told_of if rests_until is None else {**told_of, "rests_until": rests_until}
-        case Exited(_, attempt, record, _):
-            told: dict[str, object] = {"code": record.code, "signal": record.signal, "reason": record.reason}
-            if record.survivors:
-                told["survivors"] = list(record.survivors)
-            if record.stragglers:
-                told["stragglers_killed"] = record.stragglers
-            return {"attempt": attempt, **told}
-        case LaunchFailed(_, attempt, reason, _):
-            return {"attempt": attempt, "reason": reason}
-        case CancelRequested(_, by, _) | Amended(_, by, _):
-            return {"by": by}
-        case GpuLost(_, attempt, what) | Overrun(_, attempt, what):
-            return {"attempt": attempt, "what": what}
-        case Evicted(_, attempt, by):
-            return {"attempt": attempt, "for": by}
-        case _:
-            return {"attempt": event.attempt}
-
-
 # --- keeping the indexes in step with the jobs ------------------------------------------
 
 
@@ -382,10 +372,12 @@ def _with_jobs(state: State, changed: Sequence[Job]) -> State:
         queue = queue.with_forgotten(owner, name, state.jobs)
     for owner, name in named:
         queue = queue.with_known(owner, name, state.jobs)
+    jobs = state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live})
     return replace(
         state,
-        jobs=state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live}),
+        jobs=jobs,
         queue=queue.moved(before, changed, past.history),
+        asides=state.asides.moved(before, changed, jobs),
         busy=_busy(state.busy, ids, {job.id: job for job in live if job.phase.active or job.grants}),
         releasing=_members(state.releasing, ids, (job.id for job in live if _is_releasing(job))),
         by_hand=_by_hand(state.by_hand, before, live),

@@ -2,7 +2,8 @@
 
 What stops idle servers (JupyterHub's culler, the server's own shutdown) looks at ``last_activity``,
 which knows of kernels and requests only. Stops telling when the last job has ended, so that the
-server can be stopped again.
+server can be stopped again. A service that hosts for many needs none of this: its jobs do not depend on
+any server.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import MutableMapping
 from datetime import datetime, timezone
-from pathlib import Path
 
 from tornado.ioloop import PeriodicCallback
 
-from .upstream import HostLost, answer
+from .upstream import HostLost, Upstream, answer
 
 SOURCE = "jupyter_gpusched"
 
@@ -25,8 +25,8 @@ class ActivityReport:
     Uses the server's event loop. A host that is being replaced changes nothing: its jobs go on.
     """
 
-    def __init__(self, state: Path, times: MutableMapping[str, datetime], *, interval_s: float) -> None:
-        self._state = state
+    def __init__(self, host: Upstream, times: MutableMapping[str, datetime], *, interval_s: float) -> None:
+        self._host = host
         self._times = times
         self._live = False
         self._timer = PeriodicCallback(self._report, interval_s * 1000)
@@ -40,7 +40,7 @@ class ActivityReport:
     async def _report(self) -> None:
         try:
             # Asking must not keep an idle daemon alive, which would keep this server from hosting.
-            async with answer(self._state, "health", looks_on=True) as body:
+            async with answer(self._host, "health", looks_on=True) as body:
                 self._live = bool(json.loads(await body.read()).get("live_jobs"))
         except (HostLost, ValueError):
             pass

@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import os
-import socket
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -24,11 +23,9 @@ from jupyter_server.extension.application import ExtensionApp
 from tornado import web
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.iostream import StreamClosedError
-from tornado.netutil import Resolver
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpusched.find_host import start_daemon
-from jupyter_gpusched.places import read_host_record, state_folder
+from jupyter_gpusched.places import state_folder
 from jupyter_gpusched.service import GpuSched
 from jupyter_gpusched.wire import PREFIX
 
@@ -36,33 +33,14 @@ from .activity import ActivityReport
 from .host_thread import HostThread
 from .owner import refuse_others
 from .socket import Feed, StreamHandler
-from .upstream import HostLost, answer
+from .upstream import HostLost, OwnHost, Upstream, answer, upstream_of
 
 log = logging.getLogger(__name__)
 
 _STREAM_BYTES = 64 * 1024
 """What the server takes in of a stream before the browser has taken it: a slow browser slows the host's sending."""
 
-_NO_HOST = {
-    "code": "no_host",
-    "message": "The GPU scheduler is not reachable at the moment.",
-    "field": None,
-    "hint": "It comes back by itself within 30 seconds; the server's log says why if not.",
-}
 _HINTS = {403: "Send `Authorization: token ...` with this server's token; browsers need its login and XSRF cookie."}
-
-
-class _HostResolver(Resolver):
-    """Every name is the host's socket, wherever it is now: a takeover needs no restart of the server."""
-
-    def initialize(self, state: Path) -> None:
-        self._state = state
-
-    async def resolve(self, *_where: object, **_how: object) -> list[tuple[int, Any]]:
-        record = read_host_record(self._state)
-        if record is None:
-            raise OSError("there is no host")
-        return [(socket.AF_UNIX, record.socket)]
 
 
 class RelayHandler(APIHandler):
@@ -70,9 +48,9 @@ class RelayHandler(APIHandler):
 
     auth_resource = "gpusched"
 
-    def initialize(self, client: AsyncHTTPClient, state: Path) -> None:
+    def initialize(self, client: AsyncHTTPClient, host: Upstream) -> None:
         self._client = client
-        self._state = state
+        self._host = host
         self._stream: asyncio.Task[None] | None = None
         self._begun = False
         self._gone = False
@@ -115,7 +93,7 @@ class RelayHandler(APIHandler):
 
     async def _pass_on(self, target: str) -> None:
         try:
-            async with answer(self._state, target, limit=_STREAM_BYTES) as body:
+            async with answer(self._host, target, limit=_STREAM_BYTES) as body:
                 self.set_header("Content-Type", "application/x-ndjson")
                 self._begun = True
                 await self.flush()
@@ -132,13 +110,14 @@ class RelayHandler(APIHandler):
         query = f"?{self.request.query}" if self.request.query else ""
         as_sent = self.request.path.partition(f"{PREFIX}/")[2]  # ``path`` is decoded: a %2F in it would be a slash
         request = HTTPRequest(
-            f"http://gpusched{PREFIX}/{as_sent}{query}",
+            f"{self._host.url}{PREFIX}/{as_sent}{query}",
             method=self.request.method,
             body=self.request.body if has_body else None,
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **self._host.headers},
             header_callback=self._header,
             streaming_callback=self._chunk,
             request_timeout=0,
+            follow_redirects=False,  # the token is for this host alone
             decompress_response=False,
         )
         try:
@@ -179,7 +158,9 @@ class RelayHandler(APIHandler):
             return
         self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps({"error": _NO_HOST}))
+        message, hint = self._host.absence
+        detail = {"code": "no_host", "message": message, "field": None, "hint": hint}
+        self.finish(json.dumps({"error": detail}))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """The server's own refusals, in the form of the host's, with what Jupyter's clients look for beside it."""
@@ -203,21 +184,22 @@ class GpuSchedExtension(ExtensionApp):
         self._state = state_folder()
         self._config = GpuSched(parent=self)
         self._say_where_files_lie()
-        self._host = HostThread(self._state, self._config)
-        self._host.start()
+        self._upstream = upstream_of(self._state)
+        self._host = HostThread(self._state, self._config) if isinstance(self._upstream, OwnHost) else None
+        if self._host is not None:
+            self._host.start()
 
     def initialize_handlers(self) -> None:
-        resolver = _HostResolver(state=self._state)
-        client = SimpleAsyncHTTPClient(force_instance=True, resolver=resolver, max_clients=1000)
-        self._feed = Feed(self._state)
+        host = self._upstream
+        self._feed = Feed(host)
         self._activity: ActivityReport | None = None
-        if self._config.report_activity:
+        if self._config.report_activity and self._host is not None:
             assert self.serverapp is not None
             times = self.serverapp.web_app.settings["last_activity_times"]
-            self._activity = ActivityReport(self._state, times, interval_s=self._config.activity_interval_s)
+            self._activity = ActivityReport(host, times, interval_s=self._config.activity_interval_s)
             self._activity.start()
         self.handlers.append((rf"{PREFIX}/stream", StreamHandler, {"feed": self._feed}))
-        self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": client, "state": self._state}))
+        self.handlers.append((rf"{PREFIX}/(.*)", RelayHandler, {"client": host.http(), "host": host}))
 
     def _say_where_files_lie(self) -> None:
         """To the page, which names files from the server's root: a job needs their place on this machine.
@@ -234,6 +216,8 @@ class GpuSchedExtension(ExtensionApp):
         self._feed.stop()
         if self._activity is not None:
             self._activity.stop()
+        if self._host is None:
+            return
         await anyio.to_thread.run_sync(self._host.stop)
         if self._host.left_jobs and os.environ.get("GPUSCHED_AUTOSTART") != "0":
             simulate = self._config.simulation()

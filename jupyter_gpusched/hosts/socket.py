@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +27,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from jupyter_gpusched.core.model import FINAL
 
 from .owner import refuse_others
-from .upstream import HostLost, answer
+from .upstream import HostLost, Upstream, answer
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +58,7 @@ class Picture:
 
     seq: int | None = None
     connected: bool = False
+    cause: str | None = None  # why not, where there is more to say than that it will come back
     jobs: dict[str, Frame] = field(default_factory=dict)
     gpus: list[Frame] = field(default_factory=list)
     alerts: dict[str, Frame] = field(default_factory=dict)
@@ -97,11 +97,13 @@ class Picture:
                 self.jobs[view["id"]] = view
 
     def status(self) -> str:
-        return json.dumps({"type": "status", "connected": self.connected})
+        return json.dumps({"type": "status", "connected": self.connected, "cause": self.cause})
 
     def snapshot(self) -> str:
         shown = {"seq": self.seq, "type": "snapshot", "jobs": list(self.jobs.values()), "gpus": self.gpus}
-        return json.dumps(shown | {"alerts": list(self.alerts.values()), "connected": self.connected})
+        return json.dumps(
+            shown | {"alerts": list(self.alerts.values()), "connected": self.connected, "cause": self.cause}
+        )
 
 
 class Recent:
@@ -173,8 +175,8 @@ class Tab:
 class Feed:
     """Reads the host's events while any tab is open, and hands them to all of them."""
 
-    def __init__(self, state: Path) -> None:
-        self._state = state
+    def __init__(self, host: Upstream) -> None:
+        self._host = host
         self._picture = Picture()
         self._tabs: set[Tab] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -231,14 +233,14 @@ class Feed:
             except HostLost as error:
                 if self._picture.connected or not tries:
                     log.info("jupyter-gpusched: the host is lost (%s)", error)
-                self._say_connected(False)
+                self._say_connected(False, error.told)
             await asyncio.sleep(_PAUSES_S[tries] if tries < len(_PAUSES_S) else _LONGEST_PAUSE_S)
             tries += 1
 
     async def _lines(self) -> Any:
         """The lines of one connection; ends by itself after a long silence, which is no loss."""
         after = "" if self._picture.seq is None else f"?after={self._picture.seq}"
-        async with answer(self._state, f"events{after}") as body:
+        async with answer(self._host, f"events{after}") as body:
             self._say_connected(True)
             while True:
                 try:
@@ -265,9 +267,10 @@ class Feed:
             of_one_job = f" {frame['job_id']}" if frame["type"] == "outputs" else ""
             self._send_all(frame["type"] + of_one_job, line.decode().rstrip("\n"))
 
-    def _say_connected(self, connected: bool) -> None:
-        if connected != self._picture.connected or self._picture.seq is None:
-            self._picture.connected = connected
+    def _say_connected(self, connected: bool, cause: str | None = None) -> None:
+        picture = self._picture
+        if (connected, cause) != (picture.connected, picture.cause) or picture.seq is None:
+            picture.connected, picture.cause = connected, cause
             self._send_all("status", self._picture.status())
 
     def _send_all(self, kind: str, text: str) -> None:
@@ -294,7 +297,7 @@ class Feed:
         found: list[Frame] = []
         cursor = ""
         while True:
-            async with answer(self._state, f"jobs?phase=queued&limit={PAGE}{cursor}") as body:
+            async with answer(self._host, f"jobs?phase=queued&limit={PAGE}{cursor}") as body:
                 page = json.loads(await body.read())
             found += page["items"]
             if page["next_cursor"] is None:
@@ -311,6 +314,7 @@ def _queue_frame(queued: list[Frame]) -> str:
             view["position"],
             view["estimated_start"],
             None if view["waiting"] is None else texts.setdefault(view["waiting"], len(texts)),
+            view["estimated_start_range"],
         )
         for view in queued
     ]

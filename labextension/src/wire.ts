@@ -110,6 +110,12 @@ export interface HealthOfGpu {
   by: string | null;
 }
 
+export interface HeldView {
+  by: string;
+  cause: string | null;
+  since: number;
+}
+
 export interface Holder {
   kind: string;
   state: string | null;
@@ -135,6 +141,7 @@ export interface JobView {
   explanation: string[] | null;
   position: number | null;
   estimated_start: number | null;
+  estimated_start_range: number[] | null;
   vram_mib: number | null;
   gpus_requested: number;
   gpus: GpuRef[];
@@ -160,6 +167,10 @@ export interface JobView {
   array_id: string | null;
   tags: string[];
   simulated: boolean;
+  held: HeldView | null;
+  after: string[];
+  array_index: number | null;
+  sweep: Record<string, unknown> | null;
 }
 
 export interface Progress {

@@ -182,3 +182,10 @@ def test_three_jobs_with_a_mistake_in_them_take_no_card_away(client, command):
     for _ in range(4):
         assert client.wait(client.submit(command("sh", "-c", "exit 1", vram="1G")))["phase"] == "failed"
     assert {gpu["health"]["status"] for gpu in client.gpus()} == {"ok"}
+
+
+def test_the_owner_of_a_host_is_its_administrator_and_may_list_everybodys_jobs(client, command, rest):
+    job = client.submit(command("true", gpus=0, vram=None))
+    assert [view["id"] for view in client.jobs(all_users=True)] == [job]
+    assert [view["id"] for view in rest("GET", "jobs?user=somebody").json["items"]] == []
+    assert rest("GET", "jobs?all_users=yes").error["field"] == "all_users"

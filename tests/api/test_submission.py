@@ -40,7 +40,7 @@ def test_bad_input_is_refused_with_its_field_and_queues_nothing(client, command,
 
 @pytest.mark.parametrize(
     "fields",
-    [{"after": ["abcdefgh"]}, {"notify": "mail"}],
+    [{"notify": "mail"}],
 )
 def test_an_option_that_is_not_built_is_refused_and_never_ignored(client, command, fields):
     with pytest.raises(NotAvailable) as refused:

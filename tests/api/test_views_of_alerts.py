@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jupyter_gpusched.callers import Caller
 from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.messages import Placed, Quarantined, Sampled, Started, Submitted
 from jupyter_gpusched.core.model import Foreign
@@ -26,7 +27,7 @@ def idle_for(seconds):
 
 
 def shown(user):
-    return Views.of(idle_for(1900), user=user, simulated=False, now=1900.0)
+    return Views.of(idle_for(1900), caller=Caller(user, 1, "/"), simulated=False, now=1900.0)
 
 
 def test_the_owner_sees_alerts_about_the_machine_and_about_own_jobs():

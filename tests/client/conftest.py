@@ -19,12 +19,14 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
         "id": job_id, "kind": "cell", "name": "train()", "user": "ada", "phase": phase, "reason": None,
         "message": None, "waiting": "needs 6.0G on 1 GPU; best is GPU 0: 2.0G free" if phase == "queued" else None,
         "position": 1 if phase == "queued" else None, "explanation": None, "estimated_start": None,
+        "estimated_start_range": None,
         "vram_mib": 6144, "gpus_requested": 1,
         "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
         "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,
         "overuse_mib": None, "cap": None, "peak_rss_mib": None, "progress": None, "time_limit_s": None,
         "advice": None, "attempts": [], "notebook": None, "parent_id": None,
         "array_id": None, "tags": [], "simulated": True, "outputs": [],
+        "held": None, "after": [], "array_index": None, "sweep": None,
     }  # fmt: skip
     return view | changes
 
@@ -98,7 +100,7 @@ class FakeHost:
     def resume(self, cause=None):
         return {"drained": None}
 
-    def jobs(self, *, phase=None, name=None, limit=None):
+    def jobs(self, *, phase=None, name=None, limit=None, all_users=False):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
         return views[::-1][:limit]
 

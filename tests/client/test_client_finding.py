@@ -12,7 +12,6 @@ import pytest
 from jupyter_gpusched import find_host as finding
 from jupyter_gpusched import places
 from jupyter_gpusched.client import Client, HostUnreachable
-from jupyter_gpusched.core.model import NotAvailable
 from jupyter_gpusched.find_host import find_host
 
 DAEMON = """
@@ -101,11 +100,6 @@ def test_the_socket_that_is_named_wins(environ, state, listen):
 def test_a_named_socket_without_a_listener_is_an_error_and_nothing_is_started(environ, tmp_path, daemon):
     with pytest.raises(HostUnreachable, match=r"none\.sock"):
         find_host({**environ, "GPUSCHED_SOCKET": str(tmp_path / "none.sock")}, start=True)
-
-
-def test_a_hub_service_is_refused_as_not_available(environ):
-    with pytest.raises(NotAvailable, match=r"not available in this version"):
-        find_host({**environ, "GPUSCHED_SERVICE_URL": "http://hub/services/gpusched"}, start=True)
 
 
 def test_a_system_service_wins_over_a_host_of_ones_own(environ, state, listen):

@@ -74,7 +74,7 @@ def test_a_bad_submission_is_refused_at_once_naming_the_field(fake_host, what, s
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: gs.submit(["true"], after=["abcd1234"]),
+        lambda: gs.submit(["true"], notify="me"),
     ],
 )
 def test_what_is_not_built_is_refused_as_not_available(fake_host, ask):

@@ -109,7 +109,7 @@ def test_bad_input_is_refused_in_words_and_queues_nothing(shell, fake_host, cell
     assert fake_host.specs == []
 
 
-@pytest.mark.parametrize("line", ["%gpulease --vram 8G", "%gpujob --after abcd1234 train.py"])
+@pytest.mark.parametrize("line", ["%gpulease --vram 8G", "%gpujob --notify me train.py"])
 def test_what_is_not_built_is_refused(shell, fake_host, line):
     error, _ = error_of(shell, line)
     assert isinstance(error, NotAvailable)

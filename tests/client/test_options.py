@@ -134,7 +134,7 @@ def test_parameters_are_json_or_pythons_constants_or_text():
 
 @pytest.mark.parametrize(
     "words",
-    [("--after", "abcd1234"), ("--notify", "me")],
+    [("--notify", "me")],
 )
 def test_an_option_of_a_later_version_is_refused_as_not_available(words):
     error = refused(*words)

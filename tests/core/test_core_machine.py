@@ -7,21 +7,24 @@ import pytest
 from exploring import examples
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
 
 from jupyter_gpusched.core.alerts import settle
-from jupyter_gpusched.core.explain import waiting_all
+from jupyter_gpusched.core.asked import After, Member
+from jupyter_gpusched.core.explain import positions, waiting_all
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import (
     Amended,
     CancelRequested,
     Drained,
     Exited,
+    HoldRequested,
     Launch,
     LaunchFailed,
     MachineChange,
     MainEnded,
     Quarantined,
+    ReleaseRequested,
     Reordered,
     Resumed,
     Returned,
@@ -70,6 +73,50 @@ class Core(RuleBasedStateMachine):
         self.submitted.add(job_id)
         self.happen(Submitted((one,)))
         return job_id
+
+    @rule(
+        target=jobs,
+        parents=st.lists(jobs, min_size=1, max_size=3, unique=True),
+        when=st.sampled_from(["succeeded", "finished"]),
+    )
+    def submit_a_dependent(self, parents, when):
+        self.count += 1
+        job_id = f"job{self.count:05d}"
+        one = replace(job(job_id, at=self.now, gpus=0, cpus=1), after=After(tuple(parents), when))
+        self.submitted.add(job_id)
+        self.happen(Submitted((one,), tuple(self.journal[p] for p in parents if self.journal[p].phase.final)))
+        return job_id
+
+    @rule(
+        target=jobs,
+        count=st.integers(2, 5),
+        throttle=st.sampled_from([None, 1, 2]),
+        parent=st.none() | jobs,
+        gpus=st.integers(0, 1),
+    )
+    def submit_an_array(self, count, throttle, parent, gpus):
+        self.count += 1
+        array = f"array{self.count:03d}"
+        ended = (self.journal[parent],) if parent is not None and self.journal[parent].phase.final else ()
+        elements = [
+            replace(
+                job(f"{array}-{number}", at=self.now, gpus=gpus),
+                member=Member(array, number, throttle),
+                after=None if parent is None else After((parent,)),
+            )
+            for number in range(count)
+        ]
+        self.submitted |= {one.id for one in elements}
+        self.happen(Submitted(tuple(elements), ended))
+        return multiple(*(one.id for one in elements))
+
+    @rule(job_id=jobs)
+    def hold(self, job_id):
+        self.tell(job_id, lambda _number: HoldRequested(job_id, "ann"))
+
+    @rule(job_id=jobs)
+    def release(self, job_id):
+        self.tell(job_id, lambda _number: ReleaseRequested(job_id, "ann"))
 
     @rule()
     def sample(self):
@@ -160,6 +207,7 @@ class Core(RuleBasedStateMachine):
         for change in second.changes:
             assert first.state.operations.drain is None or change.kind == "released", "a drained machine starts nothing"
             assert change.kind != "placed" or not self.quarantined(first.state, change.job), "a quarantined card waits"
+            assert change.kind != "placed" or not first.state.jobs[change.job.id].set_aside, "who is set aside waits"
         self.state = third.state
         for change in (*first.changes, *second.changes, *third.changes):
             if isinstance(change, MachineChange):
@@ -223,7 +271,9 @@ class Core(RuleBasedStateMachine):
     @invariant()
     def the_state_is_what_its_jobs_say(self):
         kept = self.state
-        again = State.begin(SETTINGS, kept.jobs.values(), kept.seen.values(), kept.operations, kept.past)
+        again = State.begin(
+            SETTINGS, kept.jobs.values(), kept.seen.values(), kept.operations, kept.past, streaks=kept.streaks
+        )
         assert replace(again, watch=self.state.watch) == self.state
 
     @invariant()
@@ -238,7 +288,37 @@ class Core(RuleBasedStateMachine):
 
     @invariant()
     def everybody_waits_with_a_reason(self):
-        assert {place.job_id for place in self.state.queue.ages} == set(waiting_all(self.state, self.now))
+        queued = {one.id for one in self.state.jobs.values() if one.phase is Phase.QUEUED}
+        assert queued == set(waiting_all(self.state, self.now)) == set(positions(self.state, self.now))
+
+    @invariant()
+    def nothing_starts_before_its_parents_have_ended(self):
+        for one in self.journal.values():
+            parents = [self.journal[parent] for parent in one.after.jobs] if one.after is not None else []
+            if one.attempts:
+                assert all(parent.phase.final for parent in parents)
+                assert (
+                    one.after is None
+                    or one.after.when == "finished"
+                    or all(parent.phase is Phase.SUCCEEDED for parent in parents)
+                )
+            if one.phase is Phase.QUEUED and one.blocked:
+                assert not all(parent.phase.final for parent in parents), "nobody waits for nothing"
+
+    @invariant()
+    def no_throttle_is_exceeded_and_no_turn_is_missed(self):
+        for batch_id, batch in self.state.asides.batches.items():
+            members = [one for one in self.state.jobs.values() if one.batch_id == batch_id]
+            active = [one for one in members if one.phase.active]
+            assert batch.throttle is None or len(active) <= batch.throttle
+            assert not batch.next_in, "whoever may come in has come in"
+
+    @invariant()
+    def what_is_set_aside_is_no_older_for_it(self):
+        for one in self.state.jobs.values():
+            if one.phase is Phase.QUEUED:
+                assert one.set_aside == (one.aside_since is not None)
+                assert one.ages_from <= self.now
 
     @invariant()
     def the_timer_is_ahead(self):

@@ -99,7 +99,10 @@ def test_kill_ends_the_overrunner_and_nobody_else():
     world = case_36("kill")
     assert world.stopped() == {"a": "vram_exceeded"}
     assert world.phase("a") is Phase.STOPPING
-    world.tell(Exited("a", 1, record(0, at=world.now, stopped="vram_exceeded")))
+    end = Exited("a", 1, record(0, at=world.now, stopped="vram_exceeded"))
+    (exited,) = apply(world.state, end, world.now).changes
+    assert exited.detail["reason"] == "vram_exceeded"  # the journal says what the job says
+    world.tell(end)
     world.sleep(2.0)
     ended = world.final["a"]
     assert (ended.phase, ended.reason) == (Phase.FAILED, "vram_exceeded")

@@ -18,6 +18,13 @@ from jupyter_gpusched.runner.tree import start_time
 from .conftest import a_grant, a_job
 
 
+@pytest.fixture(params=["singly", "kept ready"], autouse=True)
+def started(request, bench):
+    """Supervisors are started one by one, or forked ahead of time: a job must not see a difference."""
+    if request.param == "kept ready":
+        bench.keep_ready()
+
+
 def lives(pid):
     return start_time(pid) is not None
 

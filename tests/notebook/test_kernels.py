@@ -153,7 +153,7 @@ REFUSED = {
     "%%gpujob --vram 1G\nx = 1\ny = = 2": "Line 2",
     "%%gpujob --vram 1G\n\n  \n": "empty",
     "%%gpujob --vram 1G\nx = 1\ny = 2\n%debug": "Line 3",
-    "%%gpujob --vram 1G --after abcdefgh\nprint(1)": "not available",
+    "%%gpujob --vram 1G --notify me\nprint(1)": "not available",
     "%%gpujob --vram 1G --out nothing\nprint(1)": "nothing",
     "%gpujob --vram 1G missing.py": "missing.py",
     "%gpujob --vram 1G": "nothing to run",
