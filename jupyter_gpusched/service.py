@@ -25,12 +25,13 @@ from traitlets import Integer as Int
 from traitlets.config import Configurable
 
 from ._version import __version__
-from .admission import PLAIN_PATH, Admission
+from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
+from .drafts import PLAIN_PATH
 from .engine import Engine
 from .foresight import Foresight
 from .gpus import open_provider

@@ -210,7 +210,7 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     ended = {job.id: job for job in event.ended} if isinstance(event, Submitted) else {}
     latest = [change.job for change in changes if isinstance(change, Change)]
     while latest:
-        streaks, full = judged(state.streaks, latest)
+        streaks, full = judged(state.streaks, [job for job in latest if not _had_ended(before, job)])
         if streaks:
             streaks = {batch_id: streak for batch_id, streak in streaks.items() if batch_id in state.asides.batches}
         state = state if streaks == state.streaks else replace(state, streaks=streaks)
@@ -226,6 +226,12 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
                 changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
         before, state, latest = state, _with_jobs(state, tuple(moved.values())), list(moved.values())
     return replace(step, state=state, changes=tuple(changes))
+
+
+def _had_ended(before: State, job: Job) -> bool:
+    """Whether it is only its memory that an ended job lets go of."""
+    known = before.jobs.get(job.id)
+    return known is not None and known.phase.final
 
 
 def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
