@@ -12,7 +12,7 @@ from . import asides
 from .alerts import opened
 from .facts import Facts, order_of, rests, waits_since
 from .ledger import Card, serves
-from .model import Claim, Grant, Job, JobId, Outcome, Phase, Request
+from .model import Claim, Grant, Job, JobId, Outcome, Phase, Priority, Request
 from .operations import LITTLE_MIB
 from .overuse import most_allowed
 from .policy import kept_room
@@ -20,6 +20,7 @@ from .quantities import Mib, show_mib, show_seconds
 from .queue import LineKey, line_key
 from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
 from .state import State
+from .wish import count, wish
 
 STARTS = "starts with the next pass"
 
@@ -131,6 +132,7 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
     facts = Facts(state, now)
     known, kin = facts.waiting(job), line_key(job, facts.history).kin(job.request)
     told = [
+        _standing(state, job, now),
         f"expected to run for about {show_seconds(known.expected_s)}, by {_basis(state, job, kin.name)}",
         f"{job.owner} has had {_percent(known.share)} of the machine of late; it asks for {_percent(known.part)}",
     ]
@@ -149,7 +151,24 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
     elif job.claim is None:
         after = f"in {show_seconds(patience - waited)}" if patience > waited else "as soon as its turn comes"
         told.append(f"others that fit may pass it; cards are kept for it {after} if it still waits then")
+    elif not job.claim.evicting:
+        passed = (
+            "nobody may pass it there" if job.claim.firm else "others may pass it only if they end before it can start"
+        )
+        told.append(f"cards have been kept for it for {show_seconds(now - job.claim.since)}: {passed}")
     return told
+
+
+def _standing(state: State, job: Job, now: float) -> str:
+    """Its place in the queue, and who is before it, without saying whose jobs they are."""
+    order = order_of(state, now)
+    at = order.index(job.id)
+    before = [state.jobs[job_id] for job_id in order[:at]]
+    urgent = sum(other.priority is Priority.HIGH for other in before)
+    own = sum(other.owner == job.owner for other in before)
+    parts = [f"{urgent} urgent" if urgent else "", f"{own} of the same owner" if own else ""]
+    those = ", ".join(part for part in parts if part)
+    return f"number {at + 1} of {len(order)} in the queue" + (f"; before it {those}" if those else "")
 
 
 def _percent(part: float) -> str:
@@ -204,7 +223,7 @@ def _kept_for(other: Job, room: Room, request: Request, now: float) -> str:
         what = "CPUs and host memory are"
     else:
         what = _listed(other.claim, room) + (" is" if other.claim and len(other.claim.gpus) == 1 else " are")
-    return f"{_needs(request)}; {what} kept for job {other.id}, which has waited {waited} for {_wish(other.request)}"
+    return f"{_needs(request)}; {what} kept for job {other.id}, which has waited {waited} for {wish(other.request)}"
 
 
 def _own_claim(claim: Claim, room: Room) -> str:
@@ -227,9 +246,7 @@ def _listed(claim: Claim | None, room: Room) -> str:
 def _host_cause(room: Room, request: Request) -> str | None:
     cpus, memory = host_left(room)
     if request.cpus is not None and request.cpus > cpus:
-        return (
-            f"needs {_count(request.cpus, 'CPU')}; {max(0, cpus)} of {room.settings.cpus} are not taken by other jobs"
-        )
+        return f"needs {count(request.cpus, 'CPU')}; {max(0, cpus)} of {room.settings.cpus} are not taken by other jobs"
     if request.memory is not None and request.memory > memory:
         left, all_of_it = show_mib(max(0, memory)), show_mib(room.settings.memory)
         return f"needs {show_mib(request.memory)} of host memory; {left} of {all_of_it} is not taken by other jobs"
@@ -247,7 +264,7 @@ def _cards_cause(room: Room, state: State, request: Request) -> str:
     if not usable:
         return f"{_needs(request)}; " + _unusable(suited)
     if len(suited) < request.gpus:
-        return f"{_needs(request)}; only {_count(len(suited), 'such GPU')} can be seen now"
+        return f"{_needs(request)}; only {count(len(suited), 'such GPU')} can be seen now"
     fitting = [card for card in usable if _fits(room, card, request)]
     rest = [card for card in usable if card not in fitting]
     told = [_needs(request) + "; " + _tally(request, fitting, suited)] if request.gpus > 1 else [_needs(request)]
@@ -287,7 +304,7 @@ def _obstacles(cards: Sequence[Card]) -> list[str]:
 def _tally(request: Request, fitting: Sequence[Card], suited: Sequence[Card]) -> str:
     have = "is" if len(fitting) == 1 else "are"
     what = "free for it" if request.vram is None or request.exclusive else f"able to give {show_mib(request.vram)}"
-    return f"{len(fitting)} of {_count(len(suited), 'GPU')} {have} {what}"
+    return f"{len(fitting)} of {count(len(suited), 'GPU')} {have} {what}"
 
 
 def _state_of(card: Card, request: Request, room: Room, state: State) -> str:
@@ -295,7 +312,7 @@ def _state_of(card: Card, request: Request, room: Room, state: State) -> str:
     parts = [f"{show_mib(max(0, card.available or 0))} free"]
     taken = card.promised - card.releasing + room.offers[card.gpu.uuid].fresh
     if taken:
-        parts.append(f"{show_mib(taken)} promised to {_count(_holders(card), 'job')}" + _overruns(card, state))
+        parts.append(f"{show_mib(taken)} promised to {count(_holders(card), 'job')}" + _overruns(card, state))
     if card.releasing:
         parts.append(f"{show_mib(card.releasing)} of ended jobs not released yet")
     if card.foreign is None:
@@ -338,22 +355,4 @@ def _holders(card: Card) -> int:
 
 
 def _needs(request: Request) -> str:
-    return "needs " + _wish(request)
-
-
-def _wish(request: Request) -> str:
-    """What a job asks for: ``20.0G on 1 GPU``, ``20.0G on each of 4 GPUs``, ``2 whole GPUs``, ``4 CPUs``."""
-    if request.gpus == 0:
-        memory = "" if request.memory is None else f" and {show_mib(request.memory)} of host memory"
-        return _count(request.cpus or 0, "CPU") + memory
-    model = "" if request.gpu_model is None else f" named {request.gpu_model!r}"
-    if request.vram is None:
-        return _count(request.gpus, "whole GPU") + model
-    alone = " for itself" if request.exclusive else ""
-    if request.gpus == 1:
-        return f"{show_mib(request.vram)} on 1 GPU{model}{alone}"
-    return f"{show_mib(request.vram)} on each of {request.gpus} GPUs{model}{alone}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return "needs " + wish(request)

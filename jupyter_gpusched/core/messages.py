@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
+from .model import Choice, Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
 from .operations import Operations
 
 
@@ -33,10 +33,11 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The policy gave a queued job its cards; ``grants`` is empty for a job without GPUs."""
+    """The policy gave a queued job its cards; ``grants`` is empty for a job without GPUs, ``choice`` says why these."""
 
     job_id: JobId
     grants: tuple[Grant, ...]
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,15 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The policy ends an attempt of a preemptible job, so that a more urgent one may start; ``by`` is whose."""
+    """The policy ends an attempt of a preemptible job, so that a more urgent one may start; ``by`` is whose.
+
+    whom  for what it is ended, as part of a sentence.
+    """
 
     job_id: JobId
     attempt: int
     by: str
+    whom: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

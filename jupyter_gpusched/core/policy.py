@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from .choice import beneficiary, noted
 from .evict import clear_for, keep_cleared, leaving
 from .facts import Facts, Place, rests, waits_since
 from .messages import Claimed, Evicted, Placed
@@ -275,7 +276,8 @@ class Pass:
             self.failed.add(alike)
             return False
         grants = grants_for(job, fit, self.now)
-        self.decisions.append(Placed(job.id, grants))
+        brief = ends_at <= self.room.brief_until
+        self.decisions.append(Placed(job.id, grants, noted(self.room, job.request, fit, brief=brief, compute=compute)))
         self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
         return True
@@ -412,7 +414,8 @@ class Pass:
         if not found.victims and not self._is_being_cleared(claim):
             return False  # memory is not what it lacks, and nothing that could be ended or awaited would help
         for victim in found.victims:
-            self.decisions.append(Evicted(victim, self.state.jobs[victim].attempt, job.owner))
+            other = self.state.jobs[victim]
+            self.decisions.append(Evicted(victim, other.attempt, job.owner, beneficiary(job, other, self.now)))
         self.evicted.update(found.victims)
         self.decisions.append(Claimed(job.id, claim))
         self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
