@@ -13,7 +13,8 @@ import pwd
 import secrets
 import shutil
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +27,25 @@ import msgspec
 from . import wire
 from .callers import Caller
 from .core.ledger import check_fits
-from .core.model import BadRequest, IllegalTransition, Job, JobId, Kind, Phase, Unavailable, Work, WrongPhase
+from .core.model import (
+    BadRequest,
+    IllegalTransition,
+    Job,
+    JobId,
+    Kind,
+    NotAllowed,
+    Phase,
+    Unavailable,
+    Work,
+    WrongPhase,
+)
 from .engine import Engine
+from .launch.acting import acting_as
+from .launch.folders import get_file, put_file, remove_folder
+from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
 from .learning import code_of, learned
-from .notebooks import read_notebook
+from .notebooks import LARGEST_NOTEBOOK, read_notebook
 from .parents import still_worth_waiting_for, with_parents
-from .places import PlaceError, private_folder
 from .ports import GpuProvider
 from .respec import spec_of
 from .submission import changed, is_text, read_job, read_terms
@@ -44,6 +58,8 @@ PAYLOAD, NOTEBOOK = "payload.pkl", "notebook.ipynb"
 
 Kept = tuple[str, bytes]
 """A file of the job's folder: its name and content."""
+
+PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 LARGE = 2**20
 """What has more bytes is decoded beside the loop, which answers others meanwhile."""
@@ -58,11 +74,12 @@ def new_id() -> JobId:
 
 
 class Admission:
-    """The door to the queue."""
+    """The door to the queue. What a job names is looked at with the rights of the user as whom it will run."""
 
-    def __init__(self, engine: Engine, gpus: GpuProvider) -> None:
+    def __init__(self, engine: Engine, gpus: GpuProvider, owners: Owners = ourselves) -> None:
         self._engine = engine
         self._gpus = gpus
+        self._owners = owners
         self._amending = anyio.Lock()
 
     async def submit(self, raws: Sequence[object], *, owner: str, home: str, parent: Job | None = None) -> list[JobId]:
@@ -79,7 +96,8 @@ class Admission:
         kept: dict[JobId, Kept] = {}
         codes: dict[tuple[str, str | None], str | None] = {}
         now = self._engine.clock()
-        surroundings = _surroundings(owner, home)
+        runs_as = await self._runs_as(owner)
+        surroundings = _surroundings(owner, home, runs_as)
         for number, raw in enumerate(raws):
             try:
                 at = now + number * BATCH_STEP_S
@@ -88,13 +106,11 @@ class Admission:
                 )
                 large = isinstance(raw, dict) and isinstance(text := raw.get("payload"), str) and len(text) > LARGE
                 job, work, payload = await anyio.to_thread.run_sync(read) if large else read()
-                _check_work(work)
+                await anyio.to_thread.run_sync(_check_work, work, runs_as) if runs_as else _check_work(work, None)
                 if work.kind is Kind.NOTEBOOK:
-                    kept[job.id] = (
-                        NOTEBOOK,
-                        await anyio.to_thread.run_sync(read_notebook, work, self._notebook_of(parent)),
-                    )
-                job = await self._known_again(job, work, kept, codes)
+                    notebook = await anyio.to_thread.run_sync(self._notebook, work, runs_as, parent)
+                    kept[job.id] = NOTEBOOK, notebook
+                job = await self._known_again(job, work, runs_as, kept, codes)
                 self._check_card(job)
             except BadRequest as error:
                 raise _numbered(error, number, len(raws)) from None
@@ -107,7 +123,7 @@ class Admission:
         jobs = await with_parents(jobs, self._engine, owner=owner)
         if not kept:
             return await self._engine.submit(jobs, works)
-        return await self._with_files(jobs, works, kept)
+        return await self._with_files(jobs, works, kept, runs_as)
 
     async def amend(self, job_id: JobId, changes: object, *, by: Caller) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
@@ -187,31 +203,49 @@ class Admission:
             )
         await self._engine.forget(job)
         folder = self._engine.folder(job.id)
-        await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
+        await anyio.to_thread.run_sync(remove_folder, folder)
 
-    def _notebook_of(self, job: Job | None) -> Path | None:
-        kept = self._engine.folder(job.id) / NOTEBOOK if job is not None and job.kind is Kind.NOTEBOOK else None
-        return kept if kept is not None and kept.is_file() else None
+    async def _runs_as(self, owner: str) -> Owner | None:
+        """None = as the host itself. Raises ``NotAllowed`` for an owner who is no user of this machine."""
+        try:
+            if self._owners is ourselves:
+                return None
+            return await anyio.to_thread.run_sync(self._owners, owner)
+        except NoSuchOwner as error:
+            raise NotAllowed(
+                f"Jobs run as their owner, but {error}.", hint="Ask the machine's administrator."
+            ) from None
+
+    def _notebook(self, work: Work, runs_as: Owner | None, parent: Job | None) -> bytes:
+        """The notebook as it was submitted; that of the job that this one repeats is still as it was."""
+        kept = None
+        if parent is not None and parent.kind is Kind.NOTEBOOK:
+            with suppress(OSError):
+                kept = get_file(self._engine.folder(parent.id), NOTEBOOK, most=LARGEST_NOTEBOOK)
+        with acting_as(runs_as):
+            return read_notebook(work, kept)
 
     def _payload_of(self, job: Job) -> str:
         try:
-            payload = (self._engine.folder(job.id) / PAYLOAD).read_bytes()
+            payload = get_file(self._engine.folder(job.id), PAYLOAD, most=wire.LARGEST_PAYLOAD)
         except OSError as error:
             raise BadRequest(
-                f"payload: the captured values of job {job.id} are gone ({error.strerror}).",
+                f"payload: the captured values of job {job.id} are gone ({error.strerror or error}).",
                 field="payload",
                 hint="Submit it again from its notebook.",
             ) from None
         return base64.b64encode(payload).decode("ascii")
 
-    async def _with_files(self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept]) -> list[JobId]:
+    async def _with_files(
+        self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept], runs_as: Owner | None
+    ) -> list[JobId]:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
             try:
-                await anyio.to_thread.run_sync(self._write, kept)
-            except (OSError, PlaceError) as error:
-                why = getattr(error, "strerror", None) or str(error)
+                await anyio.to_thread.run_sync(self._write, kept, runs_as)
+            except OSError as error:
+                why = error.strerror or str(error)
                 raise Unavailable(
                     f"What the job brings along cannot be stored in {self._engine.jobs_folder}: {why}.",
                     hint="Free some space there and try again.",
@@ -220,27 +254,31 @@ class Admission:
         finally:
             for job_id in kept.keys() - set(queued):
                 if job_id not in self._engine.state.jobs:
-                    shutil.rmtree(self._engine.folder(job_id), ignore_errors=True)
+                    remove_folder(self._engine.folder(job_id))
         return queued
 
-    def _write(self, kept: dict[JobId, Kept]) -> None:
+    def _write(self, kept: dict[JobId, Kept], runs_as: Owner | None) -> None:
         for job_id, (name, content) in kept.items():
-            folder = private_folder(self._engine.folder(job_id))
-            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            put_file(self._engine.folder(job_id), runs_as, name, content)
 
     async def _known_again(
-        self, job: Job, work: Work, kept: dict[JobId, Kept], codes: dict[tuple[str, str | None], str | None]
+        self,
+        job: Job,
+        work: Work,
+        runs_as: Owner | None,
+        kept: dict[JobId, Kept],
+        codes: dict[tuple[str, str | None], str | None],
     ) -> Job:
         """The job with a name for what it runs, and with the amount that was learned where it asks for that.
 
         codes  of scripts that this batch has read already.
         """
         notebook = kept[job.id][1] if work.kind is Kind.NOTEBOOK else None
-        naming = partial(code_of, work, name=job.name, notebook=notebook)
+
+        def naming() -> str | None:
+            with acting_as(runs_as):
+                return code_of(work, name=job.name, notebook=notebook)
+
         if work.kind is Kind.SCRIPT:
             place = work.cwd, work.path
             if place not in codes:
@@ -262,10 +300,15 @@ class Admission:
         check_fits(job.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
 
 
-def _check_work(work: Work) -> None:
-    _check_folder(work)
-    if work.kind is Kind.SCRIPT:
-        _check_script(work)
+def _check_work(work: Work, runs_as: Owner | None) -> None:
+    with acting_as(runs_as):
+        _check_folder(work)
+        if work.kind is Kind.SCRIPT:
+            _check_script(work)
+        _check_python(work)
+
+
+def _check_python(work: Work) -> None:
     if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
         raise BadRequest(
             f"python: there is no interpreter {work.python!r}.",
@@ -274,8 +317,15 @@ def _check_work(work: Work) -> None:
         )
 
 
-def _surroundings(owner: str, home: str) -> dict[str, str]:
-    """What every job of this owner finds in its environment, unless its submission says otherwise."""
+def _surroundings(owner: str, home: str, runs_as: Owner | None) -> dict[str, str]:
+    """What every job of this owner finds in its environment, unless its submission says otherwise.
+
+    For whoever is not ourselves nothing of it is taken from our own.
+    """
+    if runs_as is not None:
+        env = {"HOME": runs_as.home, "USER": owner, "LOGNAME": owner, "SHELL": runs_as.shell}
+        env |= {"PATH": PLAIN_PATH, "LANG": "C.UTF-8"}
+        return {name: value for name, value in env.items() if is_text(value)}
     try:
         shell = pwd.getpwnam(owner).pw_shell
     except (KeyError, ValueError):
@@ -295,7 +345,7 @@ def _check_folder(work: Work) -> None:
             field="cwd",
             hint="Make the folder, or submit from another one.",
         )
-    if not os.access(work.cwd, os.X_OK):
+    if not _works(lambda: os.stat(f"{work.cwd}/.")):  # noqa: PTH116  pathlib drops the dot
         raise BadRequest(f"cwd: {work.cwd!r} cannot be entered.", field="cwd", hint="Check its permissions.")
 
 
@@ -307,8 +357,17 @@ def _check_script(work: Work) -> None:
             field="path",
             hint="Check the name; it is looked up from the folder the job runs in.",
         )
-    if not os.access(script, os.R_OK):
+    if not _works(lambda: os.close(os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))):
         raise BadRequest(f"path: {str(script)!r} cannot be read.", field="path", hint="Check its permissions.")
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    """Whether the kernel lets us do it; ``access`` would ask for the rights of another identity."""
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
 
 
 def _too_late(job: Job) -> WrongPhase:

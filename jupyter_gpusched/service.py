@@ -20,12 +20,12 @@ from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Bool, Enum, Float, Unicode
+from traitlets import Bool, Enum, Float, List, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
 from ._version import __version__
-from .admission import Admission
+from .admission import PLAIN_PATH, Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
@@ -38,11 +38,13 @@ from .growth import Growth
 from .history import History
 from .launch.local import LocalLauncher
 from .launch.means import probe
+from .launch.owners import Owners, ourselves
 from .places import (
     API,
     HostRecord,
     PlaceError,
     boot_id,
+    passable_folder,
     private_folder,
     remove_host_record,
     socket_path,
@@ -147,6 +149,12 @@ class GpuSched(Configurable):
         config=True
     )
     quarantine_check_timeout_s = Float(120.0, min=0.1, help="Seconds that one try may take.").tag(config=True)
+    admin_users = List(
+        Unicode(), help="Users who see and end everybody's jobs and run the machine, on a host for several users."
+    ).tag(config=True)
+    admin_groups = List(
+        Unicode(), help="The same for all members of these groups. To be root makes nobody an administrator."
+    ).tag(config=True)
     events_kept_days = Float(
         90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
     ).tag(config=True)
@@ -193,8 +201,8 @@ def _machine_memory() -> Mib:
 class HostLock:
     """The exclusive lock of a state folder: who has it hosts. Freed by the kernel when its process dies."""
 
-    def __init__(self, state: Path) -> None:
-        self._path = private_folder(state) / "host.lock"
+    def __init__(self, state: Path, *, folder: Callable[[Path], Path] = private_folder) -> None:
+        self._path = folder(state) / "host.lock"
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
@@ -232,24 +240,47 @@ class TcpAddress:
     port: int
     prefix: str = ""
 
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Access:
-    """Who may come in, and where. By default only the user who runs the host, by its socket."""
+    """Who may come in, and where, and as whom jobs run. By default only the user who runs the host, by its socket.
+
+    owners  finds the unix user of a job's owner.
+    socket  where all users of the machine find the host; None = a private place.
+    """
 
     doorkeeper: Doorkeeper = field(default_factory=OwnerOnly)
     tcp: TcpAddress | None = None
+    owners: Owners = ourselves
+    socket: Path | None = None
+
+    def folder(self, path: Path) -> Path:
+        """Make a folder of the host: others must get through to their jobs' where there are any."""
+        return passable_folder(path) if self.for_others else private_folder(path)
+
+    def found_by(self, path: Path) -> dict[str, str]:
+        """How a job finds its host again, given the path of the host's socket."""
+        return {"GPUSCHED_SOCKET": str(path)} if self.tcp is None else {"GPUSCHED_SERVICE_URL": self.tcp.url}
+
+    @property
+    def for_others(self) -> bool:
+        """Whether jobs run as other users, who must reach their folders."""
+        return self.owners is not ourselves
 
 
 class Host:
     """A running scheduler on a state folder. The caller holds the ``HostLock`` while ``serve`` runs."""
 
     def __init__(self, state: Path, config: GpuSched, *, kind: str, access: Access | None = None) -> None:
-        self.state = private_folder(state)
+        self._access = access or Access()
+        self.state = self._access.folder(state)
         self.config = config
         self.kind = kind
-        self._access = access or Access()
-        self.socket = socket_path(self.state)
+        self.socket = self._access.socket or socket_path(self.state)
         self.desk: Desk | None = None
 
     async def serve(
@@ -263,9 +294,15 @@ class Host:
         """
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
-        jobs_folder = private_folder(self.state / "jobs")
+        jobs_folder = self._access.folder(self.state / "jobs")
         means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
         settings = replace(settings, ends_with_server=means.ends_with_server)
+        launcher = partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means)
+        if not self._access.for_others:  # what is kept ready is ours, and could not become another's
+            launcher = partial(launcher, spares=self.config.supervisors_ready)
+        if self._access.for_others:
+            passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
+            launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
@@ -276,12 +313,7 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=partial(
-                    LocalLauncher,
-                    log_limit=self.config.log_bytes(),
-                    means=means,
-                    spares=self.config.supervisors_ready,
-                ),
+                launcher=launcher,
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
@@ -292,7 +324,7 @@ class Host:
             engine.observers.append(history.observe)
             foresight = Foresight(engine)
             engine.observers.append(foresight.observe)
-            admission, growth = Admission(engine, provider), Growth(engine.folder)
+            admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             await self._run(engine, self.desk, record, until, started)
@@ -319,7 +351,7 @@ class Host:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)
-                server.add_socket(bind(self.socket))
+                server.add_socket(bind(self.socket, shared=self._access.socket is not None))
                 if tcp is not None:
                     server.listen(tcp.port, tcp.host)
                 write_host_record(self.state, record)
@@ -367,12 +399,18 @@ async def _ends(wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -
     scope.cancel()
 
 
-def bind(path: Path) -> socket.socket:
-    """Listen on the host's socket. The lock is ours, so a file left there belongs to a dead host."""
-    private_folder(path.parent)
+def bind(path: Path, *, shared: bool = False) -> socket.socket:
+    """Listen on the host's socket. The lock is ours, so a file left there belongs to a dead host.
+
+    shared  for all users of the machine: the folder lets them in, and only us put something there.
+    """
+    if shared:
+        passable_folder(path.parent, mode=0o755)
+    else:
+        private_folder(path.parent)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     listener.bind(str(path))
-    path.chmod(0o600)  # nobody else can enter the folder meanwhile
+    path.chmod(0o666 if shared else 0o600)  # of a private one nobody else can enter the folder meanwhile
     listener.listen(512)
     return listener

@@ -51,8 +51,9 @@ def told(choice: Choice, gpus: Sequence[Grant]) -> str:
 
 def beneficiary(job: Job, victim: Job, now: float) -> str:
     """For whom another is ended: whose job, never which one unless it is the same owner's, and what it needs."""
-    whose = f"job {job.id} of the same owner" if job.owner == victim.owner else f"a job of {job.owner}"
+    own = job.owner == victim.owner
     need = f", which needs {wish(job.request)}"
     if job.priority is Priority.HIGH:
-        return f"{whose} that is urgent{need}"
-    return f"{whose} that has waited {show_seconds(max(0.0, now - job.submitted_at))}{need}"
+        return (f"the more urgent job {job.id}" if own else f"a more urgent job of {job.owner}") + need
+    waited = show_seconds(max(0.0, now - job.submitted_at))
+    return (f"job {job.id}" if own else f"a job of {job.owner}") + f" that has waited {waited}{need}"

@@ -12,12 +12,13 @@ from . import asides
 from .alerts import opened
 from .facts import Facts, order_of, rests, waits_since
 from .ledger import Card, serves
-from .model import Claim, Grant, Job, JobId, Outcome, Phase, Priority, Request
+from .model import Claim, GpuUuid, Grant, Job, JobId, Outcome, Phase, Priority, Request
 from .operations import LITTLE_MIB
 from .overuse import most_allowed
 from .policy import kept_room
 from .quantities import Mib, show_mib, show_seconds
 from .queue import LineKey, line_key
+from .reservations import Gates, reserved_for, seen_past
 from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
 from .state import State
 from .wish import count, wish
@@ -71,16 +72,17 @@ class _Words:
     def __init__(self, state: State, now: float, room: Room) -> None:
         self.state, self.now, self.room = state, now, room
         self.free = without_claim(room)
+        self.gates = Gates(state, now)
         self.history = state.past.history
         self.strict = state.settings.policy.strict
-        self._shared: dict[tuple[Request, bool, float | None], str] = {}
+        self._shared: dict[tuple[Request, bool, float | None, frozenset[GpuUuid]], str] = {}
 
     def about(self, job: Job, key: LineKey) -> str:
         if rests(job, self.now):
             return _rests(job, self.now)
         ends_at = self.now + self.history.expected_s(key.kin(job.request))
         compute = self.history.compute(job.owner, key.name)
-        alike = (job.request, ends_at <= self.room.brief_until, compute)
+        alike = (job.request, ends_at <= self.room.brief_until, compute, self.gates.shut(job))
         if job.claim is not None or alike not in self._shared:
             said = self._cause(job, ends_at, compute)
             if job.claim is not None:
@@ -89,13 +91,33 @@ class _Words:
         return self._shared[alike]
 
     def _cause(self, job: Job, ends_at: float, compute: float | None) -> str:
-        request = job.request
-        if find(self.room, request, ends_at=ends_at, compute=compute) is not None:
+        request, shut = job.request, self.gates.shut(job)
+        if find(seen_past(self.room, shut), request, ends_at=ends_at, compute=compute) is not None:
             return f"{_needs(request)}; jobs before it come first, whatever fits" if self.strict else STARTS
-        if find(self.free, request, compute=compute) is not None:
+        if find(seen_past(self.free, shut), request, compute=compute) is not None:
             return self._kept(request, ends_at)
+        if shut and find(self.free, request, compute=compute) is not None:
+            return self._reserved(job)
         cause = self._busy(request, compute) or _host_cause(self.free, request)
         return (cause or _cards_cause(self.free, self.state, request)) + _ran_out(job, self.free)
+
+    def _reserved(self, job: Job) -> str:
+        """There is room, but on cards that are reserved, or soon will be."""
+        said = []
+        for one, uuids in self.gates.causes(job):
+            cards = sorted(self.room.cards[uuid].gpu.index for uuid in uuids if uuid in self.room.cards)
+            named = ("GPU " if len(cards) == 1 else "GPUs ") + ", ".join(map(str, cards))
+            said.append(f"{named} {'is' if len(cards) == 1 else 'are'} kept by {reserved_for(one, self.now)}")
+        ahead = [one.start - self.now for one, _ in self.gates.causes(job) if one.start > self.now]
+        hint = ""
+        if ahead:
+            left = show_seconds(min(ahead))
+            hint = (
+                f"; with a time limit below {left} it could start before"
+                if job.time_limit_s is None
+                else (f"; its time limit of {show_seconds(job.time_limit_s)} reaches beyond the {left} until then")
+            )
+        return f"{_needs(job.request)}; {'; '.join(said)}{hint}"
 
     def _kept(self, request: Request, ends_at: float) -> str:
         """What it needs is there, but others that have waited longer or are more urgent come first."""

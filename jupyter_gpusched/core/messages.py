@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .model import Choice, Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
-from .operations import Operations
+from .operations import Operations, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,23 @@ class Resumed:
     cause: str
 
 
-OperationsEvent = Quarantined | Returned | Drained | Resumed
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """An administrator keeps cards for somebody."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Unreserved:
+    """A reservation is given back before its end."""
+
+    reservation_id: str
+    by: str
+
+
+CardsEvent = Quarantined | Returned | Drained | Resumed
+OperationsEvent = CardsEvent | Reserved | Unreserved
 """What is decided about the machine and no job."""
 
 Event = (
@@ -320,7 +336,7 @@ class MachineChange:
     """The machine itself after something that belongs to no job; ``detail`` names who and why."""
 
     operations: Operations
-    kind: str  # quarantined | returned | drained | resumed | quick_death | went_well | alert_raised | alert_resolved
+    kind: str  # quarantined | returned | drained | resumed | quick_death | went_well | alert_* | reserved | unreserved
     at: float
     detail: dict[str, object]
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .asides import Asides, Batch, consequences, entered
+from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
 from .held import Held
@@ -32,10 +33,12 @@ from .messages import (
     OperationsEvent,
     Quarantined,
     Reordered,
+    Reserved,
     Resumed,
     Returned,
     Sampled,
     Submitted,
+    Unreserved,
 )
 from .model import (
     Gpu,
@@ -155,7 +158,7 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _sampled(state, event, now)
         case Reordered():
             return _reordered(state, event, now)
-        case Quarantined() | Returned() | Drained() | Resumed():
+        case Quarantined() | Returned() | Drained() | Resumed() | Reserved() | Unreserved():
             return _ordered(state, event, now)
         case _:
             return _moved(state, event, now)
@@ -229,7 +232,13 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
 
 
 def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
-    operations, changes = ordered(state.operations, event, state.seen, now)
+    match event:
+        case Reserved():
+            operations, changes = booked(state.operations, event, state.gpus, now)
+        case Unreserved():
+            operations, changes = given_back(state.operations, event, now)
+        case _:
+            operations, changes = ordered(state.operations, event, state.seen, now)
     return Step(_with_operations(state, operations), changes)
 
 

@@ -54,7 +54,9 @@ def make_folder(path: str) -> None:
 
 
 def write_file(path: str, content: bytes, *, durable: bool = False) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    # A pipe that somebody has put there is refused at once, not waited for.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)
     try:
         rest = memoryview(content)
         while rest:

@@ -343,6 +343,8 @@ class Attempt:
             except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder
                 if not self.made_folder_anew():
                     return
+            except (PermissionError, NotADirectoryError):  # the job has put something else in its place
+                return
             except OSError:
                 time.sleep(1)
             else:

@@ -69,13 +69,13 @@ def evicted(owner):
 
 def test_who_is_ended_for_another_reads_whose_need_it_was_and_what_is_lost():
     assert evicted("bob") == (
-        "ended to make room for a job of bob that is urgent, which needs 20.0G on 1 GPU; "
+        "ended to make room for a more urgent job of bob, which needs 20.0G on 1 GPU; "
         "the 10m00s that it had run are lost but for its checkpoints; it is queued again"
     )
 
 
 def test_an_owner_reads_which_of_the_own_jobs_it_was():
-    assert "for job high0001 of the same owner that is urgent" in evicted("ann")
+    assert "for the more urgent job high0001, which needs" in evicted("ann")
 
 
 def test_a_waiting_job_reads_its_place_and_who_is_before_it():
