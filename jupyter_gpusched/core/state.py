@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .asides import Asides, Batch, consequences, entered
+from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
 from .held import Held
@@ -21,6 +22,7 @@ from .journal import KINDS, detail_of
 from .machine import TRANSITIONS, JobEvent, advance
 from .messages import (
     CancelRequested,
+    CardsEvent,
     Change,
     Claimed,
     Drained,
@@ -33,10 +35,12 @@ from .messages import (
     MachineChange,
     Quarantined,
     Reordered,
+    Reserved,
     Resumed,
     Returned,
     Sampled,
     Submitted,
+    Unreserved,
 )
 from .model import (
     Gpu,
@@ -158,7 +162,7 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _reordered(state, event, now)
         case LimitsChanged():
             return _limited(state, event, now)
-        case Quarantined() | Returned() | Drained() | Resumed():
+        case Quarantined() | Returned() | Drained() | Resumed() | Reserved() | Unreserved():
             return _ordered(state, event, now)
         case _:
             return _moved(state, event, now)
@@ -245,8 +249,14 @@ def _limited(state: State, event: LimitsChanged, now: float) -> Step:
     return Step(replace(state, settings=settings), (change,))
 
 
-def _ordered(state: State, event: Quarantined | Returned | Drained | Resumed, now: float) -> Step:
-    operations, changes = ordered(state.operations, event, state.seen, now)
+def _ordered(state: State, event: CardsEvent | Reserved | Unreserved, now: float) -> Step:
+    match event:
+        case Reserved():
+            operations, changes = booked(state.operations, event, state.gpus, now)
+        case Unreserved():
+            operations, changes = given_back(state.operations, event, now)
+        case _:
+            operations, changes = ordered(state.operations, event, state.seen, now)
     return Step(_with_operations(state, operations), changes)
 
 
