@@ -7,7 +7,6 @@ they are put together and queued.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,11 +20,22 @@ from . import wire
 from .belongings import Kept, drop, payload_of, write
 from .callers import Caller
 from .core.ledger import check_fits
-from .core.model import BadRequest, IllegalTransition, Job, JobId, Phase, Unavailable, Work, WrongPhase
+from .core.model import (
+    BadRequest,
+    IllegalTransition,
+    Job,
+    JobId,
+    NotAllowed,
+    Phase,
+    Unavailable,
+    Work,
+    WrongPhase,
+)
 from .drafts import PLACEHOLDER, Raw, Reader
 from .engine import Engine
+from .launch.folders import remove_folder
+from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
 from .parents import still_worth_waiting_for, with_parents
-from .places import PlaceError
 from .ports import GpuProvider
 from .respec import spec_of
 from .submission import changed, read_payload, read_terms
@@ -35,11 +45,12 @@ LARGE = 2**20
 
 
 class Admission:
-    """The door to the queue."""
+    """The door to the queue. What a job names is looked at with the rights of the user as whom it will run."""
 
-    def __init__(self, engine: Engine, gpus: GpuProvider) -> None:
+    def __init__(self, engine: Engine, gpus: GpuProvider, owners: Owners = ourselves) -> None:
         self._engine = engine
         self._gpus = gpus
+        self._owners = owners
         self._amending = anyio.Lock()
 
     async def submit(
@@ -77,15 +88,17 @@ class Admission:
             )
         await engine.cards_seen()
         throttle = None if array is None else array.throttle
+        runs_as = await self._runs_as(owner)
         reader = Reader(
-            engine.state, engine.store, self._gpus, engine.folder, owner=owner, home=home, now=engine.clock()
-        )
+            engine.state, engine.store, self._gpus, engine.folder,
+            owner=owner, home=home, runs_as=runs_as, now=engine.clock(),
+        )  # fmt: skip
         read = partial(reader.read, raws, array=array is not None, throttle=throttle)
         drafts = read() if len(raws) == 1 and _is_light(raws[0]) else await anyio.to_thread.run_sync(read)
         jobs = await with_parents([draft.job for draft in drafts], engine, owner=owner)
         works = {draft.job.id: draft.work for draft in drafts}
         kept = {draft.job.id: draft.kept for draft in drafts if draft.kept is not None}
-        return await (self._with_files(jobs, works, kept) if kept else engine.submit(jobs, works))
+        return await (self._with_files(jobs, works, kept, runs_as) if kept else engine.submit(jobs, works))
 
     async def amend(self, job_id: JobId, changes: object, *, by: Caller) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
@@ -159,7 +172,8 @@ class Admission:
         spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
         payload = None
         if work.has_payload and "payload" not in changes:
-            spec["payload"], payload = PLACEHOLDER, payload_of(job, engine.folder)
+            spec["payload"] = PLACEHOLDER
+            payload = await anyio.to_thread.run_sync(payload_of, job, engine.folder)
         if job.after is not None and "after" not in changes:
             spec["after"] = await still_worth_waiting_for(job, engine)
             spec["after_when"] = job.after.when if spec["after"] else None
@@ -179,16 +193,29 @@ class Admission:
             )
         await self._engine.forget(job)
         folder = self._engine.folder(job.id)
-        await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
+        await anyio.to_thread.run_sync(remove_folder, folder)
 
-    async def _with_files(self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept]) -> list[JobId]:
+    async def _runs_as(self, owner: str) -> Owner | None:
+        """None = as the host itself. Raises ``NotAllowed`` for an owner who is no user of this machine."""
+        try:
+            if self._owners is ourselves:
+                return None
+            return await anyio.to_thread.run_sync(self._owners, owner)
+        except NoSuchOwner as error:
+            raise NotAllowed(
+                f"Jobs run as their owner, but {error}.", hint="Ask the machine's administrator."
+            ) from None
+
+    async def _with_files(
+        self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept], runs_as: Owner | None
+    ) -> list[JobId]:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
         try:
             try:
-                await anyio.to_thread.run_sync(write, kept, self._engine.folder)
-            except (OSError, PlaceError) as error:
-                why = getattr(error, "strerror", None) or str(error)
+                await anyio.to_thread.run_sync(write, kept, self._engine.folder, runs_as)
+            except OSError as error:
+                why = error.strerror or str(error)
                 raise Unavailable(
                     f"What the job brings along cannot be stored in {self._engine.jobs_folder}: {why}.",
                     hint="Free some space there and try again.",

@@ -5,6 +5,7 @@ It asks engine and admission and decides nothing.
 
 from __future__ import annotations
 
+import os
 import re
 from http import HTTPStatus
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
+from tornado.httputil import HTTPOutputError
+from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError
 
 from . import wire
@@ -32,6 +35,11 @@ from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
+PIECE = 2**20
+"""So much of a result is in memory at a time."""
+LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 1.0
+"""So long an answer about waiting jobs waits for their probable start to be worked out."""
+
 _ORDER = frozenset(wire.JobOrder.__struct_fields__)
 
 
@@ -98,6 +106,8 @@ class JobsHandler(Handler):
         user = self.get_query_argument("user", None if self.of_everybody() else self.caller.user)
         seen = user is None or self.caller.sees(user)
         jobs = await self._page(user, phase, limit) if seen and limit else []
+        if any(job.phase is Phase.QUEUED for job in jobs):
+            await self.desk.foresight.renewed(LIST_PATIENCE_S)
         views = await self.views_now()
         more = len(jobs) > limit
         cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
@@ -159,6 +169,8 @@ class JobHandler(OfJob):
             raise BadRequest(f"wait: {wait!r} cannot be waited for.", field="wait", hint="Use wait=final.")
         if wait == "final":
             job = await self._when_final(job, self.number("timeout", LONGEST_WAIT_S, most=LONGEST_WAIT_S))
+        elif job.phase is Phase.QUEUED:
+            await self.desk.foresight.renewed(SHOW_PATIENCE_S)
         self.answer((await self.views_now()).job(job))
 
     async def _when_final(self, job: Job, timeout_s: float) -> Job:
@@ -213,11 +225,24 @@ class ResultHandler(OfJob):
 
     async def get(self, job_id: str, name: str) -> None:
         job = await self.find(job_id)
-        data = await anyio.to_thread.run_sync(files.read_result, self.desk.engine.folder(job.id), name)
-        if data is None:
-            raise UnknownResult(job.id, name)
-        self.set_header("Content-Type", "application/octet-stream")
-        self.finish(data)
+        with files.opened_result(self.desk.engine.folder(job.id), name) as found:
+            if found is None:
+                raise UnknownResult(job.id, name)
+            self.set_header("Content-Type", "application/octet-stream")
+            self.set_header("Content-Length", str(os.fstat(found).st_size))
+            try:
+                while piece := await anyio.to_thread.run_sync(os.read, found, PIECE):
+                    self.write(piece)
+                    await self.flush()  # no faster than it is taken
+            except (HTTPOutputError, StreamClosedError):  # it was made shorter or longer meanwhile, or nobody reads on
+                self._break_off()
+            else:
+                self.finish()
+
+    def _break_off(self) -> None:
+        """A half answer must not look like a whole one."""
+        if not self.request.connection.stream.closed():  # type: ignore[union-attr]
+            self.request.connection.stream.close()  # type: ignore[union-attr]
 
 
 class UnknownResult(UnknownJob):

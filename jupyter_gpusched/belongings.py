@@ -7,12 +7,16 @@ together is stored once, and each has a link to it. Never unpickles anything.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from .core.model import BadRequest, Job, JobId, Kind
-from .places import private_folder
+from .launch.door import as_owner_of, opened_in
+from .launch.folders import get_file, lay_folder, put_file, remove_folder
+from .launch.owners import Owner
+from .notebooks import LARGEST_NOTEBOOK
+from .wire import LARGEST_PAYLOAD
 
 PAYLOAD, NOTEBOOK = "payload.pkl", "notebook.ipynb"
 """The values it brings along, or the notebook as it was submitted."""
@@ -26,55 +30,54 @@ Kept = tuple[str, Content]
 Folder = Callable[[JobId], Path]
 
 
-def write(kept: Mapping[JobId, Kept], folder_of: Folder) -> None:
-    """Put the files into the folders. Raises ``OSError`` or ``PlaceError``; then some may be there."""
+def write(kept: Mapping[JobId, Kept], folder_of: Folder, owner: Owner | None) -> None:
+    """Put the files into the folders, which are made for their owner. Raises ``OSError``; then some may be there."""
     written: dict[int, Path] = {}
     for job_id, (name, content) in kept.items():
-        target = private_folder(folder_of(job_id)) / name
+        folder = folder_of(job_id)
         source = content if isinstance(content, Path) else written.get(id(content))
         if source is not None:
-            _link(source, target)
+            _link(source, folder, owner, name)
         elif isinstance(content, bytes):
-            _write(target, content)
-            written[id(content)] = target
+            put_file(folder, owner, name, content)
+            written[id(content)] = folder / name
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: Path, folder: Path, owner: Owner | None, name: str) -> None:
+    """With the owner's rights, who could link as much by hand."""
+    lay_folder(folder, owner)
     try:
-        target.hardlink_to(source)
+        with as_owner_of(folder):
+            os.link(source, folder / name, follow_symlinks=False)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without links, or too many of one file
-        _write(target, source.read_bytes())
-
-
-def _write(target: Path, content: bytes) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    except OSError:  # another owner's, a file system without links, or too many of one file
+        put_file(folder, owner, name, get_file(source.parent, source.name, most=LARGEST_PAYLOAD))
 
 
 def drop(job_ids: Iterable[JobId], folder_of: Folder) -> None:
     """Take the folders of jobs away that are not queued after all."""
     for job_id in job_ids:
-        shutil.rmtree(folder_of(job_id), ignore_errors=True)
+        remove_folder(folder_of(job_id))
 
 
 def payload_of(job: Job, folder_of: Folder) -> Path:
     """The captured values of an earlier job. Raises ``BadRequest`` when they are gone."""
-    path = folder_of(job.id) / PAYLOAD
-    if not path.is_file():
+    folder = folder_of(job.id)
+    try:
+        with opened_in(folder, folder, PAYLOAD):
+            return folder / PAYLOAD
+    except OSError as error:
         raise BadRequest(
-            f"payload: the captured values of job {job.id} are gone.",
+            f"payload: the captured values of job {job.id} are gone ({error.strerror or error}).",
             field="payload",
             hint="Submit it again from its notebook.",
-        )
-    return path
+        ) from None
 
 
-def notebook_of(job: Job | None, folder_of: Folder) -> Path | None:
+def notebook_of(job: Job | None, folder_of: Folder) -> bytes | None:
     """The notebook that was kept for an earlier job; None where there is none."""
-    kept = folder_of(job.id) / NOTEBOOK if job is not None and job.kind is Kind.NOTEBOOK else None
-    return kept if kept is not None and kept.is_file() else None
+    if job is not None and job.kind is Kind.NOTEBOOK:
+        with suppress(OSError):
+            return get_file(folder_of(job.id), NOTEBOOK, most=LARGEST_NOTEBOOK)
+    return None

@@ -12,12 +12,19 @@ import os
 import pwd
 import socket
 import struct
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+import anyio.to_thread
 from tornado.httputil import HTTPServerRequest
 
 from .core.model import NotAllowed
+
+BELIEVED_S = 60.0
+"""So long what the user database said of somebody is taken as true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,51 @@ class OwnerOnly:
                 hint="Start your own, or ask the administrator for a system service.",
             )
         return _owner(uid)
+
+
+class ByPeer:
+    """A service for all users of the machine: whoever connects is who the kernel says.
+
+    Administrators are named by user and by group; to be root makes nobody one.
+    """
+
+    def __init__(self, *, admins: Iterable[str] = (), admin_groups: Iterable[str] = ()) -> None:
+        self._admins = frozenset(admins)
+        self._admin_groups = frozenset(admin_groups)
+        self._known: dict[int, tuple[float, Caller]] = {}  # by uid: until when it is believed
+
+    async def caller(self, request: HTTPServerRequest) -> Caller:
+        uid = peer_uid(request)
+        until, known = self._known.get(uid, (0.0, None))
+        if known is not None and time.monotonic() < until:
+            return known
+        caller = await anyio.to_thread.run_sync(self._look_up, uid)  # the user database may be far away
+        self._known[uid] = time.monotonic() + BELIEVED_S, caller
+        return caller
+
+    def _look_up(self, uid: int) -> Caller:
+        try:
+            if uid == overflow_uid():
+                raise KeyError(uid)
+            entry = pwd.getpwuid(uid)
+            if pwd.getpwnam(entry.pw_name).pw_uid != uid:
+                raise KeyError(uid)
+        except KeyError:
+            raise NotAllowed(
+                f"This machine knows no user for your uid {uid}.",
+                hint="Inside of a container use a host of your own, or a JupyterHub service, which knows you by token.",
+            ) from None
+        groups = group_names(entry)
+        admin = entry.pw_name in self._admins or not self._admin_groups.isdisjoint(groups)
+        return Caller(entry.pw_name, uid, entry.pw_dir, groups, admin)
+
+
+def overflow_uid() -> int:
+    """Under which the kernel shows everybody who has no number in our user namespace."""
+    try:
+        return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return 65534
 
 
 def peer_uid(request: HTTPServerRequest) -> int:

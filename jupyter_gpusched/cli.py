@@ -108,6 +108,9 @@ def _machine_commands(commands: Any) -> None:
         command.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
     serve = _command(commands, "serve", _serve, "be the host of this machine until stopped")
     serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
+    serve.add_argument("--system", action="store_true", help="serve all users of this machine (needs root)")
+    serve.add_argument("--socket", help="with --system: where users find it", metavar="PATH")
+    serve.add_argument("--config", help="file with settings, instead of looking for one", metavar="FILE")
     serve.add_argument("--simulate", help="simulated GPUs: 2x24G", metavar="CARDS")
     _command(commands, "doctor", _doctor, "what is right and wrong on this machine", as_json=True)
     simulate = _command(commands, "simulate", _simulate, "run a trace of jobs on a virtual clock")
@@ -447,6 +450,11 @@ def _serve(asked: argparse.Namespace) -> int:
     """Become the host: this process is replaced, so that signals reach the host itself."""
     options = [f"--idle-exit={asked.idle_exit}"] if asked.idle_exit else []
     options += [f"--simulate={asked.simulate}"] if asked.simulate else []
+    options += ["--system"] if asked.system else []
+    options += [f"--socket={asked.socket}"] if asked.socket else []
+    options += [f"--config={os.path.abspath(asked.config)}"] if asked.config else []  # noqa: PTH100
+    if asked.system:
+        os.chdir("/")  # settings are also looked for in the current folder, which may be somebody's
     sys.stdout.flush()
     safely = ["-P"] if sys.version_info >= (3, 11) else []  # a random.py in this folder must not be imported
     os.execv(sys.executable, [sys.executable, *safely, "-m", "jupyter_gpusched.hosts.daemon", *options])  # noqa: S606

@@ -109,10 +109,29 @@ def sentence(view: View) -> str | None:
     """Why it waits, what is wrong with it, or how it ended."""
     if view["phase"] == "queued":
         place = f" (number {view['position']} in the queue)" if view["position"] else ""
-        return f"{one_line(view['waiting']) or 'waiting'}{place}"
+        starts = expected(view)
+        return f"{one_line(view['waiting']) or 'waiting'}{place}" + (f"; {starts}" if starts else "")
     if view["overuse_mib"] is not None:
         return one_line(view["advice"]) or None
     return ending(view)
+
+
+def expected(view: View, now: float | None = None) -> str | None:
+    """When it will probably start, in local time: ``starts at about 14:20 (13:50 to 15:10)``."""
+    spread = view.get("estimated_start_range")
+    if view["estimated_start"] is None or not spread:
+        return None
+    now = time.time() if now is None else now
+    at, earliest, latest = (time_of_day(moment, now) for moment in (view["estimated_start"], *spread))
+    return f"starts at about {at} ({earliest} to {latest})"
+
+
+def time_of_day(at: float, now: float) -> str:
+    """A moment in local time, with its weekday or date where that is not today's."""
+    moment, today = time.localtime(at), time.localtime(now)
+    if moment[:3] == today[:3]:
+        return time.strftime("%H:%M", moment)
+    return time.strftime("%a %H:%M" if abs(at - now) < 6 * 86400 else "%Y-%m-%d %H:%M", moment)
 
 
 def explained(view: View) -> str:

@@ -1,6 +1,7 @@
 """Submissions as they become jobs: each is checked against the machine, with all that it brings along.
 
-Looks at folders and files and at the cards as last seen; queues nothing and writes nothing.
+Looks at folders and files, with the rights of the user as whom a job will run, and at the cards
+as last seen; queues nothing and writes nothing.
 Blocks, so that whoever has many of them to read does it beside the loop.
 """
 
@@ -11,7 +12,7 @@ import pwd
 import secrets
 import shutil
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from .core.asked import Member
 from .core.ledger import check_fits
 from .core.model import BadRequest, Job, JobId, Kind, Work
 from .core.state import State
+from .launch.acting import acting_as
+from .launch.owners import Owner
 from .learning import code_of, learned
 from .notebooks import read_notebook
 from .ports import GpuProvider, Store
@@ -27,6 +30,8 @@ from .submission import is_text, read_job
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits
+
+PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 BATCH_STEP_S = 1e-6
 """Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
@@ -66,7 +71,10 @@ class Draft:
 
 @dataclass
 class Reader:
-    """Reads the submissions of one request, which are of one moment and one owner."""
+    """Reads the submissions of one request, which are of one moment and one owner.
+
+    runs_as  the unix user that the owner is; None = as the host itself.
+    """
 
     state: State
     store: Store
@@ -74,10 +82,11 @@ class Reader:
     folder_of: Folder
     owner: str
     home: str
+    runs_as: Owner | None
     now: float
 
     def __post_init__(self) -> None:
-        self._surroundings = _surroundings(self.owner, self.home)
+        self._surroundings = _surroundings(self.owner, self.home, self.runs_as)
         self._codes: dict[tuple[str, str | None], str | None] = {}  # of scripts that were read already
 
     def read(self, raws: Sequence[Raw], *, array: bool, throttle: int | None) -> list[Draft]:
@@ -99,11 +108,14 @@ class Reader:
         job, work, payload = read_job(
             raw.spec, job_id=new_id(), owner=self.owner, now=at, home=self.home, surroundings=self._surroundings
         )
-        _check_work(work)
+        repeated = notebook_of(raw.parent, self.folder_of)
         kept: Kept | None = None
         notebook = None
-        if work.kind is Kind.NOTEBOOK:
-            notebook = read_notebook(work, notebook_of(raw.parent, self.folder_of))
+        with acting_as(self.runs_as):
+            _check_work(work)
+            if work.kind is Kind.NOTEBOOK:
+                notebook = read_notebook(work, repeated)
+        if notebook is not None:
             kept = NOTEBOOK, notebook
         elif payload is not None:
             kept = PAYLOAD, payload if raw.payload is None else raw.payload
@@ -116,7 +128,8 @@ class Reader:
         """The job with a name for what it runs, and with the amount that was learned where it asks for that."""
         place = work.cwd, work.path
         if work.kind is not Kind.SCRIPT or place not in self._codes:
-            self._codes[place] = code_of(work, name=job.name, notebook=notebook)
+            with acting_as(self.runs_as):
+                self._codes[place] = code_of(work, name=job.name, notebook=notebook)
         job = replace(job, code=self._codes[place])
         if job.learned is None:
             return job
@@ -136,8 +149,15 @@ def _check_work(work: Work) -> None:
         )
 
 
-def _surroundings(owner: str, home: str) -> dict[str, str]:
-    """What every job of this owner finds in its environment, unless its submission says otherwise."""
+def _surroundings(owner: str, home: str, runs_as: Owner | None) -> dict[str, str]:
+    """What every job of this owner finds in its environment, unless its submission says otherwise.
+
+    For whoever is not ourselves nothing of it is taken from our own.
+    """
+    if runs_as is not None:
+        env = {"HOME": runs_as.home, "USER": owner, "LOGNAME": owner, "SHELL": runs_as.shell}
+        env |= {"PATH": PLAIN_PATH, "LANG": "C.UTF-8"}
+        return {name: value for name, value in env.items() if is_text(value)}
     try:
         shell = pwd.getpwnam(owner).pw_shell
     except (KeyError, ValueError):
@@ -157,7 +177,7 @@ def _check_folder(work: Work) -> None:
             field="cwd",
             hint="Make the folder, or submit from another one.",
         )
-    if not os.access(work.cwd, os.X_OK):
+    if not _works(lambda: os.stat(f"{work.cwd}/.")):  # noqa: PTH116  pathlib drops the dot
         raise BadRequest(f"cwd: {work.cwd!r} cannot be entered.", field="cwd", hint="Check its permissions.")
 
 
@@ -169,8 +189,17 @@ def _check_script(work: Work) -> None:
             field="path",
             hint="Check the name; it is looked up from the folder the job runs in.",
         )
-    if not os.access(script, os.R_OK):
+    if not _works(lambda: os.close(os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))):
         raise BadRequest(f"path: {str(script)!r} cannot be read.", field="path", hint="Check its permissions.")
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    """Whether the kernel lets us do it; ``access`` would ask for the rights of another identity."""
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
 
 
 def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:

@@ -14,6 +14,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,7 @@ from .core.messages import (
     Change,
     Entry,
     Event,
+    Exited,
     HoldRequested,
     Instruction,
     Launch,
@@ -41,6 +43,7 @@ from .core.messages import (
     StopAttempt,
     Submitted,
     Together,
+    Vanished,
 )
 from .core.model import (
     Gpu,
@@ -350,6 +353,9 @@ class Engine:
     async def _advance(self, batch: list[_Stimulus]) -> None:
         """Core, journal, acknowledgement, action: in this order."""
         now = self.clock()
+        if self.gpus.simulated and any(isinstance(stimulus.event, Exited | Vanished) for stimulus in batch):
+            # A look at these cards costs nothing: what an end frees is given away in the same transaction.
+            batch = [*batch, _Stimulus(Sampled(await self._sample()))]
         state = self.state
         changes: list[Entry] = []
         instructions: list[Instruction] = []
@@ -374,8 +380,9 @@ class Engine:
             settled = settle(state, now, fault=self.gpus.fault)
             changes += settled.changes
             state = settled.state
+        launching = [instruction.job_id for instruction in instructions if isinstance(instruction, Launch)]
         try:
-            recorded = await self._record(changes, accepted) if changes else []
+            recorded, works = await self._record(changes, accepted, launching) if changes else ([], {})
         except StoreUnavailable as error:
             await self._wait_for_store(accepted, error)
             return
@@ -388,15 +395,29 @@ class Engine:
         self._publish(recorded, accepted)
         self._observe(recorded, accepted)
         for instruction in instructions:
-            await self._act(instruction)
+            await self._act(instruction, works)
 
-    async def _record(self, changes: list[Entry], accepted: list[_Stimulus]) -> list[Recorded]:
-        """Write it down, or raise why not: then the state stays as it was."""
+    async def _record(
+        self, changes: list[Entry], accepted: list[_Stimulus], launching: list[JobId]
+    ) -> tuple[list[Recorded], dict[JobId, Work]]:
+        """Write it down, or raise why not: then the state stays as it was.
+
+        Returns also what the jobs run that are to be launched, as far as it can be read: on the same way to the
+        database, since a card waits for them.
+        """
         works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
+
+        def write_and_read() -> tuple[list[Recorded], dict[JobId, Work]]:
+            written = self.store.record(changes, works, epoch=self._epoch)
+            found = {}
+            for job_id in launching:
+                with suppress(OSError, GpuSchedError):  # the launch itself will say why not
+                    if (work := works.get(job_id) or self.store.work(job_id)) is not None:
+                        found[job_id] = work
+            return written, found
+
         try:
-            recorded = await anyio.to_thread.run_sync(
-                lambda: self.store.record(changes, works, epoch=self._epoch), limiter=self._writer
-            )
+            done = await anyio.to_thread.run_sync(write_and_read, limiter=self._writer)
         except GpuSchedError:
             raise
         except BaseException:
@@ -404,7 +425,7 @@ class Engine:
                 stimulus.fail(_stopping())
             raise
         self.store_cause = None
-        return recorded
+        return done
 
     async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
@@ -466,10 +487,10 @@ class Engine:
             except Exception:  # noqa: PERF203  whoever only looks on must never stop the queue
                 log.exception("an observer of the queue failed")
 
-    async def _act(self, instruction: Instruction) -> None:
+    async def _act(self, instruction: Instruction, works: dict[JobId, Work]) -> None:
         match instruction:
             case Launch(job_id, attempt):
-                await self._launch(self.state.jobs[job_id], attempt)
+                await self._launch(self.state.jobs[job_id], attempt, works.get(job_id))
             case StopAttempt(job_id, attempt, reason, grace_s):
                 # Its end may have arrived in the same batch: then there is nothing left to stop.
                 if (job := self.state.jobs.get(job_id)) is not None:
@@ -477,9 +498,9 @@ class Engine:
             case SampleNow():
                 self._sample_wanted.set()
 
-    async def _launch(self, job: Job, attempt: int) -> None:
+    async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:
         try:
-            work = await anyio.to_thread.run_sync(self.store.work, job.id)
+            work = work or await anyio.to_thread.run_sync(self.store.work, job.id)
             if work is None:
                 raise OSError(f"the journal does not say what job {job.id} runs")
             self._launcher.launch(LaunchOrder(job, attempt, work, self.folder(job.id)))

@@ -15,13 +15,13 @@ from .core.model import BadRequest, Work
 LARGEST_NOTEBOOK = 256 * 2**20
 
 
-def read_notebook(work: Work, kept: Path | None = None) -> bytes:
+def read_notebook(work: Work, kept: bytes | None = None) -> bytes:
     """The notebook of a job, or the one that was kept for the job that it repeats.
 
     Raises ``BadRequest`` for one that is missing or cannot be run.
     """
-    path = kept or Path(work.cwd, work.path or "")
-    content = _content(path)
+    path = Path(work.cwd, work.path or "")
+    content = _content(path) if kept is None else kept
     try:
         notebook = json.loads(content)
     except ValueError as error:

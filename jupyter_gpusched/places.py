@@ -57,6 +57,21 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+def passable_folder(path: Path, mode: int = 0o711) -> Path:
+    """Make a folder of ours through which others may pass; refuse one that is not ours, or that they can write."""
+    try:
+        with suppress(FileExistsError):
+            path.mkdir(mode=mode, parents=True, exist_ok=True)
+        info = path.lstat()
+    except OSError as error:
+        raise PlaceError(f"{path} cannot be made: {error.strerror}") from error
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+        raise PlaceError(f"{path} is not a folder of uid {os.geteuid()}; move it away")
+    if stat.S_IMODE(info.st_mode) != mode:
+        path.chmod(mode)
+    return path
+
+
 def socket_path(state: Path, environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
     """The host's unix socket, named after the state folder, in the user's runtime folder or a private one."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()[:16] + ".sock"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Bool, Enum, Float, Unicode
+from traitlets import Bool, Enum, Float, List, Unicode
 from traitlets import Integer as Int
 from traitlets.config import Configurable
 
@@ -31,17 +31,21 @@ from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
+from .drafts import PLAIN_PATH
 from .engine import Engine
+from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
 from .launch.local import LocalLauncher
 from .launch.means import probe
+from .launch.owners import Owners, ourselves
 from .places import (
     API,
     HostRecord,
     PlaceError,
     boot_id,
+    passable_folder,
     private_folder,
     remove_host_record,
     socket_path,
@@ -121,6 +125,12 @@ class GpuSched(Configurable):
         True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
     ).tag(config=True)
 
+    supervisors_ready = Int(
+        2,
+        min=0,
+        help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
+    ).tag(config=True)
+
     def log_bytes(self) -> int | None:
         """The limit of a log; None where there is none."""
         return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
@@ -140,6 +150,12 @@ class GpuSched(Configurable):
         config=True
     )
     quarantine_check_timeout_s = Float(120.0, min=0.1, help="Seconds that one try may take.").tag(config=True)
+    admin_users = List(
+        Unicode(), help="Users who see and end everybody's jobs and run the machine, on a host for several users."
+    ).tag(config=True)
+    admin_groups = List(
+        Unicode(), help="The same for all members of these groups. To be root makes nobody an administrator."
+    ).tag(config=True)
     events_kept_days = Float(
         90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
     ).tag(config=True)
@@ -186,8 +202,8 @@ def _machine_memory() -> Mib:
 class HostLock:
     """The exclusive lock of a state folder: who has it hosts. Freed by the kernel when its process dies."""
 
-    def __init__(self, state: Path) -> None:
-        self._path = private_folder(state) / "host.lock"
+    def __init__(self, state: Path, *, folder: Callable[[Path], Path] = private_folder) -> None:
+        self._path = folder(state) / "host.lock"
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
@@ -225,24 +241,47 @@ class TcpAddress:
     port: int
     prefix: str = ""
 
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Access:
-    """Who may come in, and where. By default only the user who runs the host, by its socket."""
+    """Who may come in, and where, and as whom jobs run. By default only the user who runs the host, by its socket.
+
+    owners  finds the unix user of a job's owner.
+    socket  where all users of the machine find the host; None = a private place.
+    """
 
     doorkeeper: Doorkeeper = field(default_factory=OwnerOnly)
     tcp: TcpAddress | None = None
+    owners: Owners = ourselves
+    socket: Path | None = None
+
+    def folder(self, path: Path) -> Path:
+        """Make a folder of the host: others must get through to their jobs' where there are any."""
+        return passable_folder(path) if self.for_others else private_folder(path)
+
+    def found_by(self, path: Path) -> dict[str, str]:
+        """How a job finds its host again, given the path of the host's socket."""
+        return {"GPUSCHED_SOCKET": str(path)} if self.tcp is None else {"GPUSCHED_SERVICE_URL": self.tcp.url}
+
+    @property
+    def for_others(self) -> bool:
+        """Whether jobs run as other users, who must reach their folders."""
+        return self.owners is not ourselves
 
 
 class Host:
     """A running scheduler on a state folder. The caller holds the ``HostLock`` while ``serve`` runs."""
 
     def __init__(self, state: Path, config: GpuSched, *, kind: str, access: Access | None = None) -> None:
-        self.state = private_folder(state)
+        self._access = access or Access()
+        self.state = self._access.folder(state)
         self.config = config
         self.kind = kind
-        self._access = access or Access()
-        self.socket = socket_path(self.state)
+        self.socket = self._access.socket or socket_path(self.state)
         self.desk: Desk | None = None
 
     async def serve(
@@ -256,9 +295,15 @@ class Host:
         """
         provider = open_provider(self.config.simulation(), remembered=self.state / "cards.json")
         settings = self.config.settings()
-        jobs_folder = private_folder(self.state / "jobs")
+        jobs_folder = self._access.folder(self.state / "jobs")
         means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
         settings = replace(settings, ends_with_server=means.ends_with_server)
+        launcher = partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means)
+        if not self._access.for_others:  # what is kept ready is ours, and could not become another's
+            launcher = partial(launcher, spares=self.config.supervisors_ready)
+        if self._access.for_others:
+            passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
+            launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
@@ -269,7 +314,7 @@ class Host:
                 store=store,
                 epoch=epoch,
                 gpus=provider,
-                launcher=partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means),
+                launcher=launcher,
                 settings=settings,
                 jobs_folder=jobs_folder,
                 clock=time.time,
@@ -278,8 +323,11 @@ class Host:
             record = self._record(epoch, instance)
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
-            admission, growth = Admission(engine, provider), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history, means, self._access.doorkeeper)
+            foresight = Foresight(engine)
+            engine.observers.append(foresight.observe)
+            admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
+            doorkeeper = self._access.doorkeeper
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
@@ -304,13 +352,14 @@ class Host:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)
-                server.add_socket(bind(self.socket))
+                server.add_socket(bind(self.socket, shared=self._access.socket is not None))
                 if tcp is not None:
                     server.listen(tcp.port, tcp.host)
                 write_host_record(self.state, record)
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
+                tasks.start_soon(desk.foresight.keep)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
                 tasks.start_soon(self._tend, engine)
@@ -351,12 +400,18 @@ async def _ends(wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -
     scope.cancel()
 
 
-def bind(path: Path) -> socket.socket:
-    """Listen on the host's socket. The lock is ours, so a file left there belongs to a dead host."""
-    private_folder(path.parent)
+def bind(path: Path, *, shared: bool = False) -> socket.socket:
+    """Listen on the host's socket. The lock is ours, so a file left there belongs to a dead host.
+
+    shared  for all users of the machine: the folder lets them in, and only us put something there.
+    """
+    if shared:
+        passable_folder(path.parent, mode=0o755)
+    else:
+        private_folder(path.parent)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     listener.bind(str(path))
-    path.chmod(0o600)  # nobody else can enter the folder meanwhile
+    path.chmod(0o666 if shared else 0o600)  # of a private one nobody else can enter the folder meanwhile
     listener.listen(512)
     return listener

@@ -121,6 +121,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
     overuse_mib  how much more than its promise it uses on a card, while it does.
     cap          cooperative | off: whether frameworks in it are asked to stay within the promise; null = no promise.
+    estimated_start_range  between which two moments it will probably start, earliest and latest.
     after        the jobs that must have ended before it may start.
     array_index  its number in its array, from 0.
     sweep        the variables that it was given as an element of a sweep.
@@ -137,6 +138,7 @@ class JobView(msgspec.Struct, kw_only=True):
     explanation: list[str] | None
     position: int | None
     estimated_start: float | None
+    estimated_start_range: list[float] | None
     vram_mib: int | None
     gpus_requested: int
     gpus: list[GpuRef]

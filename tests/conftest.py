@@ -27,15 +27,41 @@ from waiting import DEADLINE_S, wait_for
 from jupyter_gpusched.client import Client
 from jupyter_gpusched.places import read_host_record, state_folder
 
+HERE = Path(__file__).parent
+MOST_WORKERS = 8
+
 register_profiles()
 hypothesis.settings.load_profile(ORDINARY)  # unless the command line names another one, which is loaded after this
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than processors, since tests wait as much as they compute; none where single files are named."""
+    named = [Path(argument.partition("::")[0]) for argument in config.args]
+    if all(path.is_file() for path in named) or config.getoption("markexpr") == "gpu":
+        return 0
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) + 1)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Thousands of examples take longer than a test may otherwise; whoever explores waits for them."""
-    if config.getoption("hypothesis_profile", None) == EXPLORE:
-        for item in items:
+    """Who shares what is run by one worker; and who explores waits for thousands of examples."""
+    for item in items:
+        group = _group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        if config.getoption("hypothesis_profile", None) == EXPLORE:
             item.add_marker(pytest.mark.timeout(0))
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    """Browsers are heavy, so that there is one at a time; users, services and the card are the whole machine's."""
+    if any(item.get_closest_marker(one) for one in ("hub", "system", "gpu")):
+        return "machine"
+    folder = item.path.relative_to(HERE).parts[0]
+    if folder == "browser":
+        return folder
+    shares = any(defs[-1].scope == "module" for defs in item._fixtureinfo.name2fixturedefs.values())
+    return item.path.stem if shares else None
 
 
 @pytest.fixture(autouse=True)

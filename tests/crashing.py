@@ -11,6 +11,7 @@ this: its ports are wrapped here.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ CALLS = {
     "stop": ("jupyter_gpusched.launch.local", "LocalLauncher.stop"),
     "adopt": ("jupyter_gpusched.launch.local", "LocalLauncher.adopt"),
     "spawn": ("jupyter_gpusched.launch.local", "spawn"),
+    "handover": ("jupyter_gpusched.launch.nursery", "_handed_over"),
     "void": ("jupyter_gpusched.launch.attempt", "claim_void"),
     "stop_file": ("jupyter_gpusched.launch.attempt", "write_stop"),
     "terminate": ("jupyter_gpusched.launch.processes", "terminate"),
@@ -105,6 +107,21 @@ def crash_before_event(kind: str) -> None:
     Engine.post = posting
 
 
+def keep_ready_from_the_start() -> None:
+    """Let the first attempt find a spare already."""
+    from jupyter_gpusched.launch.local import LocalLauncher
+
+    launch = LocalLauncher.launch
+
+    def launching(launcher, order):
+        launcher.nursery.fill()
+        while not select.select([*launcher.nursery._spares], [], [], 1.0)[0]:
+            pass
+        launch(launcher, order)
+
+    LocalLauncher.launch = launching
+
+
 def pause_supervisors() -> None:
     """Let every supervisor of this host be this file."""
     import jupyter_gpusched.launch.spawn
@@ -134,6 +151,8 @@ def host() -> None:
 
     if point := os.environ.get("CRASH_AT"):
         crash_at(point)
+        if point.startswith("handover"):
+            keep_ready_from_the_start()
     if os.environ.get("PAUSE_AT"):
         pause_supervisors()
     if slow_s := os.environ.get("SLOW_WRITES_S"):

@@ -18,12 +18,15 @@ from pathlib import Path
 
 import anyio
 from jupyter_core.application import JupyterApp
-from traitlets import Bool, Float
+from traitlets import Bool, Float, Unicode
 
 from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
+from jupyter_gpusched.find_host import SYSTEM_SOCKET
 from jupyter_gpusched.places import PlaceError, ask_host_to_stop, host_alive, read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched, Host, HostLock
+
+from .system import own_user_only, system_access, system_state
 
 HANDOVER_S = 15.0
 
@@ -40,23 +43,33 @@ class Serve(JupyterApp):
         min=0.0,
         help="Seconds without jobs and clients to end after.",
     ).tag(config=True)
+    system = Bool(
+        False, help="Serve all users of this machine: needs root, and runs every job as its owner. See docs/how-to."
+    ).tag(config=True)
+    socket = Unicode("", help=f"With `system`: where users find it; empty = {SYSTEM_SOCKET}.").tag(config=True)
     flags = {  # noqa: RUF012
         "auto": ({"Serve": {"auto": True}}, "Give way to any other host, and end when idle."),
+        "system": ({"Serve": {"system": True}}, "Serve all users of this machine."),
     }
     aliases = {  # noqa: RUF012
         "simulate": "GpuSched.simulate",
         "idle-exit": "Serve.idle_exit_s",
+        "socket": "Serve.socket",
+        "config": "JupyterApp.config_file",
     }
 
     def start(self) -> None:
         super().start()
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
-        state = state_folder()
+        state = system_state() if self.system else state_folder()
         try:
-            lock = HostLock(state)
+            config = GpuSched(parent=self)
+            access = system_access(config, self.socket) if self.system else None
+            lock = HostLock(state) if access is None else HostLock(state, folder=access.folder)
             if not (lock.acquire() or (not self.auto and take_place_of_daemon(state, lock))):
                 raise SystemExit(0 if self.auto else _taken(state))
-            host = Host(state, GpuSched(parent=self), kind="daemon" if self.auto else "serve")
+            kind = "system" if self.system else "daemon" if self.auto else "serve"
+            host = Host(state, config, kind=kind, access=access)
             anyio.run(self._serve, host)
         except (GpuSchedError, PlaceError) as error:
             hint = getattr(error, "hint", None)
@@ -75,6 +88,8 @@ class Serve(JupyterApp):
         """Until a signal, or for an auto-started one until nobody needs it."""
         if not self.auto:
             sys.stderr.write(f"jupyter gpusched: hosting {desk.state} on {desk.record.socket}; stop with Ctrl-C\n")
+        if self.system and (alone := own_user_only()) is not None:
+            sys.stderr.write(f"jupyter gpusched: {alone}\n")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_signalled, signals, tasks.cancel_scope)
             if self.auto:

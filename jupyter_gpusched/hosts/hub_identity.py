@@ -52,8 +52,15 @@ class ByHubToken:
     """
 
     def __init__(
-        self, ask: AskHub, holds: Callable[[str, Model], bool], *, service: str = "gpusched", min_uid: int = 1000
+        self,
+        ask: AskHub,
+        holds: Callable[[str, Model], bool],
+        *,
+        service: str = "gpusched",
+        min_uid: int = 1000,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._ask = ask
         self._holds = holds
         self._scope = access_scope(service)
@@ -72,16 +79,16 @@ class ByHubToken:
             )
         digest = hashlib.sha256(token[1].encode()).digest()
         until, known = self._known.get(digest, (0.0, None))
-        if known is not None and time.monotonic() < until:
+        if known is not None and self._clock() < until:
             return known
-        asked_at = time.monotonic()
+        asked_at = self._clock()
         caller = await anyio.to_thread.run_sync(self._admitted, await self._model(token[1]))
         self._remember(digest, asked_at + BELIEVED_S, caller)
         return caller
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
         if len(self._known) >= _MOST_KNOWN:
-            now = time.monotonic()
+            now = self._clock()
             self._known = {one: known for one, known in self._known.items() if known[0] > now}
         if len(self._known) < _MOST_KNOWN:
             self._known[digest] = until, caller

@@ -58,6 +58,7 @@ class Picture:
 
     seq: int | None = None
     connected: bool = False
+    cause: str | None = None  # why not, where there is more to say than that it will come back
     jobs: dict[str, Frame] = field(default_factory=dict)
     gpus: list[Frame] = field(default_factory=list)
     alerts: dict[str, Frame] = field(default_factory=dict)
@@ -96,11 +97,13 @@ class Picture:
                 self.jobs[view["id"]] = view
 
     def status(self) -> str:
-        return json.dumps({"type": "status", "connected": self.connected})
+        return json.dumps({"type": "status", "connected": self.connected, "cause": self.cause})
 
     def snapshot(self) -> str:
         shown = {"seq": self.seq, "type": "snapshot", "jobs": list(self.jobs.values()), "gpus": self.gpus}
-        return json.dumps(shown | {"alerts": list(self.alerts.values()), "connected": self.connected})
+        return json.dumps(
+            shown | {"alerts": list(self.alerts.values()), "connected": self.connected, "cause": self.cause}
+        )
 
 
 class Recent:
@@ -230,7 +233,7 @@ class Feed:
             except HostLost as error:
                 if self._picture.connected or not tries:
                     log.info("jupyter-gpusched: the host is lost (%s)", error)
-                self._say_connected(False)
+                self._say_connected(False, error.told)
             await asyncio.sleep(_PAUSES_S[tries] if tries < len(_PAUSES_S) else _LONGEST_PAUSE_S)
             tries += 1
 
@@ -264,9 +267,10 @@ class Feed:
             of_one_job = f" {frame['job_id']}" if frame["type"] == "outputs" else ""
             self._send_all(frame["type"] + of_one_job, line.decode().rstrip("\n"))
 
-    def _say_connected(self, connected: bool) -> None:
-        if connected != self._picture.connected or self._picture.seq is None:
-            self._picture.connected = connected
+    def _say_connected(self, connected: bool, cause: str | None = None) -> None:
+        picture = self._picture
+        if (connected, cause) != (picture.connected, picture.cause) or picture.seq is None:
+            picture.connected, picture.cause = connected, cause
             self._send_all("status", self._picture.status())
 
     def _send_all(self, kind: str, text: str) -> None:
@@ -310,6 +314,7 @@ def _queue_frame(queued: list[Frame]) -> str:
             view["position"],
             view["estimated_start"],
             None if view["waiting"] is None else texts.setdefault(view["waiting"], len(texts)),
+            view["estimated_start_range"],
         )
         for view in queued
     ]

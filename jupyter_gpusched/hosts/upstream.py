@@ -8,6 +8,7 @@ HTTP/1.0, since then an answer is its bytes until the end and can be dropped at 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -33,13 +34,21 @@ LONGEST_LINE = 2**28
 
 _ANSWER_S = 20.0
 _MOST_REQUESTS = 1000
+_LONGEST_REFUSAL = 64 * 1024
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Absence = tuple[str, str | None]
 
 
 class HostLost(Exception):
-    """There is no host, it went away, or it does not answer as one."""
+    """There is no host, it went away, or it does not answer as one.
+
+    told  what a person is told of it; None where trying again is all there is to it.
+    """
+
+    def __init__(self, why: str, told: str | None = None) -> None:
+        super().__init__(why)
+        self.told = told
 
 
 class Upstream(Protocol):
@@ -47,12 +56,14 @@ class Upstream(Protocol):
 
     url, path, headers  what a request to it begins with.
     absence             what is told while it does not answer: a sentence, and what to do.
+    ours                whether this server takes its place when it goes, so that nobody need be told.
     """
 
     url: str
     path: str
     headers: Mapping[str, str]
     absence: Absence
+    ours: bool
 
     async def connect(self, limit: int) -> Streams:
         """A connection that takes in ``limit`` bytes at most before they are read. Raises as ``answer`` catches."""
@@ -64,7 +75,7 @@ class Upstream(Protocol):
 class _OnSocket:
     """What hosts with a unix socket share."""
 
-    url, path = "http://gpusched", ""
+    url, path, ours = "http://gpusched", "", False
     headers: Mapping[str, str] = {}
 
     def socket(self) -> str:
@@ -103,6 +114,7 @@ class OwnHost(_OnSocket):
         "The GPU scheduler is not reachable at the moment.",
         "It comes back by itself within 30 seconds; the server's log says why if not.",
     )
+    ours = True
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -136,6 +148,7 @@ class HubService:
         "The hub's GPU service does not answer.",
         "Its jobs go on, and this page comes back to it by itself. If it lasts, tell the hub's administrator.",
     )
+    ours = False
 
     def __init__(self, address: HubAddress) -> None:
         self._address = address
@@ -157,7 +170,7 @@ class Nowhere(_OnSocket):
         self.absence: Absence = (error.message, error.hint)
 
     def socket(self) -> str:
-        raise HostLost(self.absence[0])
+        raise HostLost(self.absence[0], _said(*self.absence))
 
 
 def upstream_of(state: Path, environ: Mapping[str, str] = os.environ) -> Upstream:
@@ -202,7 +215,7 @@ async def answer(
         await asyncio.wait_for(_expect_ok(reader), _ANSWER_S)
         yield reader
     except (OSError, EOFError, ConnectionLost, ForeignSocket, asyncio.TimeoutError) as error:
-        raise HostLost(str(error)) from error
+        raise HostLost(str(error), None if host.ours else _said(*host.absence)) from error
     finally:
         if writer is not None:
             writer.close()
@@ -210,7 +223,21 @@ async def answer(
 
 async def _expect_ok(reader: asyncio.StreamReader) -> None:
     status = (await reader.readline()).split()
-    if status[1:2] != [b"200"]:
-        raise HostLost(f"the host answered {b' '.join(status).decode(errors='replace')!r}")
     while (await reader.readline()).strip():
         pass
+    if status[1:2] != [b"200"]:
+        why = f"the host answered {b' '.join(status).decode(errors='replace')!r}"
+        raise HostLost(why, _refusal(await reader.read(_LONGEST_REFUSAL)))
+
+
+def _refusal(body: bytes) -> str | None:
+    """What a host says when it refuses; None for what is no answer of a host of ours."""
+    try:
+        error = json.loads(body)["error"]
+        return _said(str(error["message"]), error["hint"] and str(error["hint"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _said(message: str, hint: str | None) -> str:
+    return f"{message} {hint}" if hint else message

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,10 +25,12 @@ from jupyter_gpusched.runner.records import (
 )
 from jupyter_gpusched.runner.tree import boot_id
 
-from .door import attempt_folder
+from .door import as_owner_of, attempt_folder
 from .door import opened as _opened
 from .door import opened_in as _opened_in
+from .folders import lay_folder
 from .logs import TAIL_BYTES, log_size, read_chunk, read_log
+from .owners import Owner
 from .values import integer, seconds, text
 
 Record = dict[str, Any]
@@ -43,6 +45,9 @@ PAGE_BYTES = 256 * 1024
 OUTPUTS_PAGE_BYTES = 8 * 2**20
 """So much of a journal of outputs goes into one answer, and the line that goes beyond it."""
 
+LONGEST_LINE = 64 * 2**20
+"""An output that is longer ends what is read of the journal."""
+
 COUNTED_AT_ONCE = 16 * 2**20
 """Bytes of a journal of outputs that are looked through for its new lines."""
 
@@ -50,12 +55,13 @@ COUNTED_AT_ONCE = 16 * 2**20
 # The claim and the records
 
 
-def claim_void(folder: Path, attempt: int, *, at: float, why: str) -> bool:
+def claim_void(folder: Path, attempt: int, *, at: float, why: str, owner: Owner | None = None) -> bool:
     """Take the attempt's claim so that no user code of it ever runs; False when it was taken before."""
-    make_folder(str(folder))
-    make_folder(str(attempt_folder(folder, attempt)))
+    lay_folder(folder, owner)
     record = {"by": "host", "void": True, "pid": os.getpid(), "boot_id": boot_id(), "why": why, "at": at}
-    return take_claim(str(attempt_folder(folder, attempt)), record)
+    with as_owner_of(folder):
+        make_folder(str(attempt_folder(folder, attempt)))
+        return take_claim(str(attempt_folder(folder, attempt)), record)
 
 
 def read_claim(folder: Path, attempt: int) -> Record | None:
@@ -95,8 +101,8 @@ def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
     The first reason stands, whoever gave it; a shorter grace takes the place of a longer one.
     """
     place, content = str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n"
-    leave_stop_file(place, content)
-    with suppress(ValueError):
+    with as_owner_of(folder), suppress(ValueError):
+        leave_stop_file(place, content)
         first_reason, first_grace_s = read_stop_file(place, grace_s)
         if first_grace_s > grace_s:
             durable_replace(place, "stop", f"{first_reason}\ngrace {grace_s}\n".encode())
@@ -115,7 +121,8 @@ def _record(folder: Path, attempt: int, name: str) -> Record | None:
 def _is_there(folder: Path, attempt: int, name: str) -> bool:
     """Whether anything bears this name, be it a record or not."""
     try:
-        os.lstat(attempt_folder(folder, attempt) / name)
+        with as_owner_of(folder):
+            os.lstat(attempt_folder(folder, attempt) / name)
     except FileNotFoundError:
         return False
     except OSError:
@@ -197,7 +204,7 @@ def newest_outputs(
 def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, final: bool) -> tuple[list[Output], int]:
     items: list[Output] = []
     whole = covered = taken = 0
-    for line in journal:
+    while line := journal.readline(LONGEST_LINE):
         if not line.endswith(b"\n"):  # torn by the end of its writer
             break
         whole += 1
@@ -216,7 +223,9 @@ def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, fin
 
 def _cursor_near_end(journal: BinaryIO, after: int, newest: int) -> int:
     """The cursor, not before ``after``, from which on its whole lines have about ``newest`` bytes."""
-    sizes = [len(line) for line in journal if line.endswith(b"\n")]
+    sizes: list[int] = []
+    while (line := journal.readline(LONGEST_LINE)).endswith(b"\n"):
+        sizes.append(len(line))
     size = 0
     for cursor in range(len(sizes), after, -1):
         size += sizes[cursor - 1]
@@ -303,12 +312,12 @@ def _stream(text: str) -> Output:
 
 def keep_memory_curve(folder: Path, points: Sequence[tuple[float, int]]) -> None:
     """Put a job's use over its life into its folder. Raises ``OSError``, also where the folder is gone."""
-    _replace(folder, CURVE, to_json([list(point) for point in points]))
+    _replace(folder, folder, CURVE, to_json([list(point) for point in points]))
 
 
 def memory_curve(folder: Path) -> list[tuple[float, int]]:
     """What was kept, without what makes no sense: the folder is the user's. Empty where nothing was kept."""
-    rows = _listed(folder, CURVE)
+    rows = _listed(folder, folder, CURVE)
     points = [{"at": row[0], "used": row[1]} for row in rows if isinstance(row, list) and len(row) == 2]
     known = ((seconds(point, "at"), integer(point, "used", least=0)) for point in points)
     return [(at, used) for at, used in known if at is not None and used is not None]
@@ -316,23 +325,24 @@ def memory_curve(folder: Path) -> list[tuple[float, int]]:
 
 def keep_timeline(folder: Path, attempt: int, rows: Sequence[Record]) -> None:
     """Leave with an attempt who held what before it ran out of memory. Raises ``OSError``."""
-    _replace(attempt_folder(folder, attempt), TIMELINE, to_json(list(rows)))
+    _replace(folder, attempt_folder(folder, attempt), TIMELINE, to_json(list(rows)))
 
 
 def timeline(folder: Path, attempt: int) -> list[Record]:
     """What was left with the attempt; empty where nothing was."""
-    return [row for row in _listed(attempt_folder(folder, attempt), TIMELINE) if isinstance(row, dict)]
+    return [row for row in _listed(folder, attempt_folder(folder, attempt), TIMELINE) if isinstance(row, dict)]
 
 
-def _replace(place: Path, name: str, text: str) -> None:
+def _replace(folder: Path, place: Path, name: str, text: str) -> None:
     """Whole or not at all; a loss of power may take it, which is worth no wait for the disk."""
-    write_file(f"{place}/.{name}", text.encode())
-    (place / f".{name}").rename(place / name)
+    with as_owner_of(folder):
+        write_file(f"{place}/.{name}", text.encode())
+        (place / f".{name}").rename(place / name)
 
 
-def _listed(place: Path, name: str) -> list[Any]:
+def _listed(folder: Path, place: Path, name: str) -> list[Any]:
     try:
-        with _opened_in(place, name) as descriptor:
+        with _opened_in(folder, place, name) as descriptor:
             found = json.loads(os.read(descriptor, LARGEST_RECORD))
     except (OSError, ValueError, RecursionError):
         return []
@@ -342,16 +352,16 @@ def _listed(place: Path, name: str) -> list[Any]:
 # The door
 
 
-def read_result(folder: Path, name: str) -> bytes | None:
-    """The pickled value that the job left under ``name``, or the output notebook of this name.
+@contextmanager
+def opened_result(folder: Path, name: str) -> Iterator[int | None]:
+    """The pickled value that the job left under ``name``, or the output notebook of this name, open to be read.
 
-    Never unpickled here. None when there is none.
+    Never unpickled here, and never read whole: it is as large as its owner likes. None when there is none.
     """
     file_name = name if name.endswith(".ipynb") and "/" not in name else f"{name}.pkl" if name.isidentifier() else None
-    if file_name is None:
-        return None
-    try:
-        with _opened_in(folder / "results", file_name) as descriptor, open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+    with ExitStack() as stack:
+        descriptor = None
+        if file_name is not None:
+            with suppress(OSError):  # what is no file of its owner is not there
+                descriptor = stack.enter_context(_opened_in(folder, folder / "results", file_name))
+        yield descriptor

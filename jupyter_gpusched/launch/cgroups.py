@@ -14,9 +14,16 @@ def name_of(job_id: str, attempt: int, marker: str) -> str:
     return NAME.format(job_id=job_id, attempt=attempt, mark=marker[:8])
 
 
-def cgroup_of(record: dict[str, Any], job_id: str, attempt: int, marker: str | None) -> str | None:
-    """The path in a claim; None unless it is a cgroup that can only be this attempt's."""
+def cgroup_of(
+    record: dict[str, Any], job_id: str, attempt: int, marker: str | None, *, mount: str | None = None
+) -> str | None:
+    """The path in a claim; None unless it is a cgroup that can only be this attempt's.
+
+    mount  where cgroups are, if the claim is another user's: what lies elsewhere is whatever that user made of it.
+    """
     path = record.get("cgroup")
+    if mount is not None and not str(path).startswith(f"{mount}/"):
+        return None
     if not isinstance(path, str) or marker is None or os.path.basename(path) != name_of(job_id, attempt, marker):  # noqa: PTH119
         return None
     real = os.path.realpath(path)

@@ -1,6 +1,7 @@
 """The one door to files that a job's user may have put anything in place of.
 
-Follows no link and takes only regular files of the folder's owner; reads nothing by itself.
+Everything behind it is done with the rights of the job folder's owner, follows no link in the
+last two names of a path and takes only regular files of that owner; reads nothing by itself.
 """
 
 from __future__ import annotations
@@ -11,29 +12,48 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from .acting import acting_with
+
 
 def attempt_folder(folder: Path, attempt: int) -> Path:
     return folder / f"attempt-{attempt}"
 
 
+@contextmanager
+def as_owner_of(folder: Path) -> Iterator[None]:
+    """What follows is done as the owner of this job's folder, which lies in a folder of ours. Raises ``OSError``."""
+    info = os.lstat(folder)
+    with acting_with(info.st_uid, info.st_gid):
+        yield
+
+
+def owner_of(folder: Path) -> int | None:
+    """The uid of the owner of a job's folder; None where there is none."""
+    try:
+        return os.lstat(folder).st_uid
+    except OSError:
+        return None
+
+
 def opened(folder: Path, attempt: int, name: str) -> AbstractContextManager[int]:
-    return opened_in(attempt_folder(folder, attempt), name)
+    return opened_in(folder, attempt_folder(folder, attempt), name)
 
 
 @contextmanager
-def opened_in(place_path: Path, name: str) -> Iterator[int]:
-    """A regular file of the owner of its folder; no link is followed."""
+def opened_in(folder: Path, place: Path, name: str) -> Iterator[int]:
+    """A regular file of the job's owner in ``place``, the job's folder or one in it; no link is followed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    place = os.open(place_path, flags | os.O_DIRECTORY)
-    try:
-        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
-        owner = os.fstat(place).st_uid
-    finally:
-        os.close(place)
+    with as_owner_of(folder):
+        inside = os.open(place, flags | os.O_DIRECTORY)
+        try:
+            descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=inside)
+            owner = os.fstat(inside).st_uid
+        finally:
+            os.close(inside)
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
-            raise PermissionError(f"{place_path / name} is not a regular file of its owner")
+            raise PermissionError(f"{place / name} is not a regular file of its owner")
         yield descriptor
     finally:
         os.close(descriptor)

@@ -1,9 +1,10 @@
-"""Starts attempts as processes of this user on this machine, and watches them through their supervisors.
+"""Starts attempts as processes on this machine, and watches them through their supervisors.
 
 Event-driven inside the engine's loop: the end of a pipe says that an attempt has started,
 process descriptors say that its main process or its supervisor has ended, and the files of
 ``launch/attempt.py`` say what happened. Each attempt gets exactly one last event. Watching
-can stop at any time; the attempts go on.
+can stop at any time; the attempts go on. A service that runs as root starts each as its owner,
+and signals no process but that owner's, whatever is written in the owner's folder.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ import asyncio
 import logging
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jupyter_gpusched.core.messages import Event, Exited, LaunchFailed, MainEnded, Started, Vanished, Voided
 from jupyter_gpusched.core.model import Job, JobId, Phase
@@ -27,14 +26,17 @@ from jupyter_gpusched.runner import cgroup
 
 from . import attempt as files
 from . import processes
-from .cgroups import cgroup_of
 from .door import attempt_folder
 from .ends import exit_record
+from .folders import lay_folder
 from .logs import log_tail
 from .means import Means
+from .nursery import Nursery
 from .orders import PLAIN, supervisor_order
+from .owners import NoSuchOwner, Owners, ourselves
 from .spawn import last_words, spawn
 from .values import as_text
+from .watch import Watch, Whose, home_of
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,9 @@ SWEEP_S = 10.0
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
 
+STARTED = b"\0"
+"""What a supervisor says once its job runs."""
+
 _KILLED = "lost: its supervisor was killed, so nobody knows how it ended"
 _START_GONE = "lost: the record of its start is gone from the job's folder, so nobody knows how it ended"
 _SPOILT = "lost: the record of who runs it was spoilt in the job's folder, so nobody knows how it ended"
@@ -54,34 +59,12 @@ _SPOILT = "lost: the record of who runs it was spoilt in the job's folder, so no
 _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 
 
-@dataclass(eq=False)
-class _Watch:
-    """One attempt as we follow it. ``settled`` once its last event was reported."""
-
-    job: Job
-    attempt: int
-    folder: Path
-    started: bool = False
-    settled: bool = False
-    supervisor: dict[str, Any] | None = None
-    order: LaunchOrder | None = None  # of what we started
-    means: Means = PLAIN
-    child: int | None = None  # the supervisor's pid if we started it: then it is ours to reap
-    home: str | None = None  # its cgroup
-    marker: str | None = None  # known of what we started; of all else the claim says it
-    reaped: bool = False
-    wake: int | None = None
-    said: bytes = b""  # what the supervisor printed before the job ran: only ever an error
-    held: dict[int, int] = field(default_factory=dict)  # pidfds being watched, by pid
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
-
-    @property
-    def key(self) -> tuple[JobId, int]:
-        return self.job.id, self.attempt
-
-
 class LocalLauncher:
-    """The ``Launcher`` of ``ports.py`` for this user; its methods are called inside the engine's loop."""
+    """The ``Launcher`` of ``ports.py`` for this machine; its methods are called inside the engine's loop.
+
+    spares  so many supervisors are kept ready once the first attempt was started.
+    owners  finds the unix user as whom the jobs of an owner run.
+    """
 
     def __init__(
         self,
@@ -91,13 +74,17 @@ class LocalLauncher:
         environ: Mapping[str, str] = os.environ,
         log_limit: int | None = None,
         means: Means = PLAIN,
+        spares: int = 0,
+        owners: Owners = ourselves,
     ) -> None:
         self._report = report
         self._log_limit = log_limit
         self._means = means
+        self._whose = Whose(owners)
         self._clock = clock
         self._environ = environ
-        self._watches: dict[tuple[JobId, int], _Watch] = {}
+        self.nursery = Nursery(environ, spares)
+        self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
     # What the engine asks for
@@ -106,37 +93,52 @@ class LocalLauncher:
         watch = self._follow(order.job, order.attempt, order.folder)
         watch.marker = secrets.token_hex(16)
         watch.order = order
-        self._spawn(watch, order, watch.marker)
+        self._spawn(watch, order, watch.marker, spare=self._means.scope is None)
 
-    def _spawn(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
+    def _spawn(self, watch: Watch, order: LaunchOrder, marker: str, *, spare: bool = False) -> None:
         means = watch.means = self._means
         try:
+            owner = self._whose.owner(order.job)
+            if owner is not None:
+                lay_folder(order.folder, owner)
+            watch.uid = None if owner is None else owner.uid
             content = supervisor_order(
                 order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
             )
             place = attempt_folder(order.folder, order.attempt)
-            watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or ())
+            ready = self.nursery.launch(content, place) if spare and owner is None else None
+            if ready is not None:
+                watch.child, watch.spare_since, watch.wake = ready
+            else:
+                watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or (), owner=owner)
+        except NoSuchOwner as error:
+            self._unlaunched(watch, f"it cannot be run: {error}; ask the administrator of this machine")
+            return
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
             return
-        watch.supervisor = {"pid": watch.child, "start_time": None}
+        watch.supervisor = {"pid": watch.child, "start_time": watch.spare_since}
         self._loop.add_reader(watch.wake, self._heard, watch)
-        self._on_end(watch, watch.child, None, self._supervisor_ended)
+        self._on_end(watch, watch.child, watch.spare_since, self._supervisor_ended)
 
-    def _spawn_inside(self, watch: _Watch, order: LaunchOrder, marker: str) -> None:
-        """The way out of this server's service has closed since it was tried: start it inside, and all others too."""
-        log.warning("jobs end with this server from now on: %s", last_words(watch.said))
-        self._means = replace(self._means, scope=None)
+    def _spawn_again(self, watch: Watch, order: LaunchOrder, marker: str) -> None:
+        """It ended before it had the attempt. A spare may have been killed while it waited: start one singly.
+
+        Otherwise the way out of this server's service has closed since it was tried: start it inside, and all others.
+        """
+        if watch.spare_since is None:
+            log.warning("jobs end with this server from now on: %s", last_words(watch.said))
+            self._means = replace(self._means, scope=None)
         self._hang_up(watch)
-        watch.said, watch.reaped = b"", False
+        watch.said, watch.reaped, watch.spare_since = b"", False, None
         self._spawn(watch, order, marker)
 
     def stop(self, job: Job, attempt: int, reason: str, grace_s: float, folder: Path) -> None:
         if (job.id, attempt) in self._settled:
             return
-        watch = self._watches.get((job.id, attempt)) or _Watch(job, attempt, folder)
+        watch = self._watches.get((job.id, attempt)) or self._watch(job, attempt, folder)
         try:
-            if not watch.started and files.claim_void(folder, attempt, at=self._clock(), why=reason):
+            if not watch.started and self._claim_void(watch, reason):
                 self._settle(watch, Voided(job.id, attempt))
                 return
             with suppress(OSError):  # without its file the supervisor still ends it, with the job's own grace
@@ -152,10 +154,11 @@ class LocalLauncher:
         spoilt = claim is None or claim["pid"] is None
         if spoilt and watch.child is not None:  # whatever became of its claim, we know our own child
             if not watch.reaped:
-                os.kill(watch.child, signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    processes.ask_to_end(watch.child, watch.spare_since)
             return
         supervisor = watch.supervisor if spoilt else claim
-        if not (supervisor and processes.terminate(supervisor)) and watch.key not in self._watches:
+        if not (supervisor and processes.terminate(supervisor, watch.uid)) and watch.key not in self._watches:
             self.adopt(job, attempt, folder)
 
     def adopt(self, job: Job, attempt: int, folder: Path) -> None:
@@ -165,7 +168,7 @@ class LocalLauncher:
         watch.started = bool(job.attempts) and job.attempts[-1].started_at is not None
         self._take_up(watch)
 
-    def _take_up(self, watch: _Watch) -> None:
+    def _take_up(self, watch: Watch) -> None:
         """Find out from its files how an attempt stands that another host has started."""
         job, attempt, folder = watch.job, watch.attempt, watch.folder
         claim = files.read_claim(folder, attempt)
@@ -191,12 +194,14 @@ class LocalLauncher:
         if watch is None or watch.settled or watch.supervisor is None:
             return frozenset()
         inside = cgroup.members(watch.home) if watch.home is not None else {}
-        return processes.descendants(watch.supervisor["pid"]) | frozenset(inside)
+        found = processes.descendants(watch.supervisor["pid"]) | frozenset(inside)
+        return frozenset(pid for pid in found if processes.belongs_to(pid, watch.uid))
 
     async def close(self) -> None:
         for watch in list(self._watches.values()):
             self._let_go(watch)
         self._watches.clear()
+        self.nursery.close()
 
     # Starting
 
@@ -204,27 +209,37 @@ class LocalLauncher:
     def _loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
-    def _follow(self, job: Job, attempt: int, folder: Path) -> _Watch:
-        watch = self._watches[job.id, attempt] = _Watch(job, attempt, folder)
+    def _follow(self, job: Job, attempt: int, folder: Path) -> Watch:
+        watch = self._watches[job.id, attempt] = self._watch(job, attempt, folder)
         return watch
 
-    def _heard(self, watch: _Watch) -> None:
-        """The supervisor's pipe: text is its last words before the job ran, the end says to look at the files."""
+    def _watch(self, job: Job, attempt: int, folder: Path) -> Watch:
+        return Watch(job, attempt, folder, self._whose.uid(job, folder))
+
+    def _claim_void(self, watch: Watch, why: str) -> bool:
+        owner = self._whose.known_owner(watch.job)
+        return files.claim_void(watch.folder, watch.attempt, at=self._clock(), why=why, owner=owner)
+
+    def _heard(self, watch: Watch) -> None:
+        """The supervisor's pipe: text is its last words before the job ran; a NUL, and its end, say to look again."""
         assert watch.wake is not None
         with suppress(BlockingIOError):
             text = os.read(watch.wake, 65536)
             watch.said = (watch.said + text)[-65536:]
             if not text:
                 self._hang_up(watch)
+            if text.endswith(STARTED):
                 self._look_for_start(watch)
+            elif not text and not watch.settled and files.read_exit(watch.folder, watch.attempt) is not None:
+                self._conclude(watch)
 
-    def _hang_up(self, watch: _Watch) -> None:
+    def _hang_up(self, watch: Watch) -> None:
         if watch.wake is not None:
             self._loop.remove_reader(watch.wake)
             os.close(watch.wake)
             watch.wake = None
 
-    def _look_for_start(self, watch: _Watch) -> None:
+    def _look_for_start(self, watch: Watch) -> None:
         """Report the start once it is written down; an adopted supervisor that is still starting is asked again."""
         if watch.settled or files.read_exit(watch.folder, watch.attempt) is not None:
             return
@@ -233,7 +248,7 @@ class LocalLauncher:
             if watch.child is None:
                 watch.timers.append(self._loop.call_later(1.0, self._look_for_start, watch))
             return
-        watch.home = cgroup_of(started, watch.job.id, watch.attempt, watch.marker or started["marker"])
+        watch.home = home_of(watch, self._means, started, watch.marker or started["marker"])
         if not watch.started:
             watch.started = True
             self._report(Started(watch.job.id, watch.attempt, started["at"]))
@@ -245,10 +260,11 @@ class LocalLauncher:
 
     # Ends
 
-    def _on_end(self, watch: _Watch, pid: int, started: int | None, then: Callable[[_Watch], None]) -> None:
+    def _on_end(self, watch: Watch, pid: int, started: int | None, then: Callable[[Watch], None]) -> None:
         """Call ``then`` when a process has ended, at once (but not before we return) if it is gone."""
         try:
-            held = processes.hold(pid, started, ours=pid == watch.child)
+            ours = started is None and pid == watch.child
+            held = processes.hold(pid, started, ours=ours, uid=watch.uid)
         except NotImplementedError:
             watch.timers.append(self._loop.call_later(0.25, self._poll_end, watch, pid, started, then))
             return
@@ -258,29 +274,30 @@ class LocalLauncher:
         watch.held[pid] = held
         self._loop.add_reader(held, self._ended, watch, pid, then)
 
-    def _poll_end(self, watch: _Watch, pid: int, started: int | None, then: Callable[[_Watch], None]) -> None:
-        if processes.ended(pid, started):
+    def _poll_end(self, watch: Watch, pid: int, started: int | None, then: Callable[[Watch], None]) -> None:
+        if processes.ended(pid, started, watch.uid):
             then(watch)
         else:
             watch.timers.append(self._loop.call_later(0.25, self._poll_end, watch, pid, started, then))
 
-    def _ended(self, watch: _Watch, pid: int, then: Callable[[_Watch], None]) -> None:
+    def _ended(self, watch: Watch, pid: int, then: Callable[[Watch], None]) -> None:
         held = watch.held.pop(pid)
         self._loop.remove_reader(held)
         os.close(held)
         then(watch)
 
-    def _main_ended(self, watch: _Watch) -> None:
+    def _main_ended(self, watch: Watch) -> None:
         watch.timers.append(self._loop.call_later(ORDINARY_END_S, self._still_ending, watch))
 
-    def _still_ending(self, watch: _Watch) -> None:
+    def _still_ending(self, watch: Watch) -> None:
         if not watch.settled:
             self._report(MainEnded(watch.job.id, watch.attempt, self._clock()))
 
-    def _supervisor_ended(self, watch: _Watch) -> None:
+    def _supervisor_ended(self, watch: Watch) -> None:
         if watch.child is not None:
-            with suppress(ChildProcessError):
-                os.waitpid(watch.child, os.WNOHANG)
+            if watch.spare_since is None:
+                with suppress(ChildProcessError):
+                    os.waitpid(watch.child, os.WNOHANG)
             watch.reaped = True
         if watch.wake is not None:
             with suppress(BlockingIOError):
@@ -290,7 +307,7 @@ class LocalLauncher:
         else:
             self._conclude(watch)
 
-    def _conclude(self, watch: _Watch) -> None:
+    def _conclude(self, watch: Watch) -> None:
         """The supervisor is gone: read what it wrote, or find out that it wrote nothing."""
         job_id, attempt = watch.key
         raw = files.read_exit(watch.folder, attempt)
@@ -303,8 +320,8 @@ class LocalLauncher:
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif watch.started:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
-        elif claim is None and watch.order is not None and watch.marker is not None and watch.means.scope is not None:
-            self._spawn_inside(watch, watch.order, watch.marker)
+        elif claim is None and watch.may_start_again and watch.order is not None and watch.marker is not None:
+            self._spawn_again(watch, watch.order, watch.marker)
         elif claim is None:
             self._unlaunched(watch, last_words(watch.said))
         elif claim.get("void"):
@@ -316,24 +333,24 @@ class LocalLauncher:
         else:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
 
-    def _sweep(self, watch: _Watch, until: float, message: str) -> None:
+    def _sweep(self, watch: Watch, until: float, message: str) -> None:
         """Nobody knows how the attempt ended; what is left of it is ended before that is said."""
         started = files.read_started(watch.folder, watch.attempt) or {}
         claim = files.read_claim(watch.folder, watch.attempt) or {}
         main = started.get("main") if processes.of_this_boot(started) else None
         marker = watch.marker or claim.get("marker") or started.get("marker")
-        home = watch.home or cgroup_of(claim, watch.job.id, watch.attempt, marker)
-        left = processes.kill_left(marker, main, home)
+        home = watch.home or home_of(watch, self._means, claim, marker)
+        left = processes.kill_left(marker, main, home, uid=watch.uid)
         if left and self._loop.time() < until:
             watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, until, message))
             return
         rest = f"; still there: {', '.join(map(str, left))}" if left else "; nothing of it runs any more"
         self._settle(watch, Vanished(watch.job.id, watch.attempt, message + rest))
 
-    def _unlaunched(self, watch: _Watch, why: str) -> None:
+    def _unlaunched(self, watch: Watch, why: str) -> None:
         """There is no claim; take it, so that ``no user code ran`` stays true, then say why."""
         try:
-            ours = files.claim_void(watch.folder, watch.attempt, at=self._clock(), why="launch_failed")
+            ours = self._claim_void(watch, "launch_failed")
         except OSError:
             ours = True  # the folder cannot even be written: nothing can start from it
         if ours:
@@ -341,15 +358,15 @@ class LocalLauncher:
         else:
             self._adopt_other(watch)
 
-    def _adopt_other(self, watch: _Watch) -> None:
+    def _adopt_other(self, watch: Watch) -> None:
         """Somebody else's supervisor has the attempt: follow that one."""
         self._forget(watch)
         self.adopt(watch.job, watch.attempt, watch.folder)
 
-    def _adopt_unclaimed(self, watch: _Watch) -> None:
+    def _adopt_unclaimed(self, watch: Watch) -> None:
         """An attempt of an earlier host that nobody claimed never ran; unless power was lost, and the claim with it."""
         try:
-            ours = files.claim_void(watch.folder, watch.attempt, at=self._clock(), why="adopted")
+            ours = self._claim_void(watch, "adopted")
         except OSError as error:
             log.warning("job %s: its folder cannot be used, trying again in a second: %s", watch.job.id, error)
             watch.timers.append(self._loop.call_later(1.0, self._take_up, watch))
@@ -365,7 +382,7 @@ class LocalLauncher:
         else:
             self._settle(watch, Voided(watch.job.id, watch.attempt))
 
-    def _settle(self, watch: _Watch, event: Event) -> None:
+    def _settle(self, watch: Watch, event: Event) -> None:
         """Report the attempt's last event. A supervisor of ours that still ends is followed, to be reaped."""
         watch.settled = True
         self._settled[watch.key] = None
@@ -375,12 +392,12 @@ class LocalLauncher:
             self._forget(watch)
         self._report(event)
 
-    def _forget(self, watch: _Watch) -> None:
+    def _forget(self, watch: Watch) -> None:
         self._let_go(watch)
         if self._watches.get(watch.key) is watch:
             del self._watches[watch.key]
 
-    def _let_go(self, watch: _Watch) -> None:
+    def _let_go(self, watch: Watch) -> None:
         self._hang_up(watch)
         for held in watch.held.values():
             self._loop.remove_reader(held)

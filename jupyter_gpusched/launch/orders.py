@@ -28,6 +28,7 @@ PLAIN = Means()
 
 _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
+NURSERY = str(_RUNNER / "nursery.py")
 RUNNER = str(_RUNNER / "cell.py")
 STARTUP = str(_RUNNER / "startup")
 _BEFORE_THE_SEAM = 64 * 1024

@@ -17,28 +17,43 @@ from pathlib import Path
 from jupyter_gpusched.core.environment import submitted
 
 from .orders import SUPERVISOR
+from .owners import Owner
+
+
+def as_user(uid: int, gid: int, groups: Sequence[int]) -> list[str]:
+    """The command before another one by which it runs as this user and can become nobody else."""
+    listed = ["--groups=" + ",".join(map(str, groups))] if groups else ["--clear-groups"]
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *listed, "--inh-caps=-all", "--no-new-privs", "--"]
 
 
 def spawn(
-    order: bytes, attempt_folder: Path, environ: Mapping[str, str], *, before: Sequence[str] = ()
+    order: bytes,
+    attempt_folder: Path,
+    environ: Mapping[str, str],
+    *,
+    before: Sequence[str] = (),
+    owner: Owner | None = None,
 ) -> tuple[int, int]:
     """Start a supervisor; return its pid, for the caller to reap, and our end of its pipe.
 
     environ  the host's own, of which the supervisor gets what may travel; above all not the marker
              of a job in which this host may be running itself.
     before   a command that becomes the one after it, in another place.
+    owner    as whom it runs, before it opens anything; None = as ourselves.
     """
+    user = [] if owner is None else as_user(owner.uid, owner.gid, owner.groups)
     ours, theirs = os.pipe()
     try:
-        with _as_file(order) as content:
+        with as_file(order) as content:
             process = subprocess.Popen(
-                [*before, sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
+                [*before, *user, sys.executable, "-I", "-S", SUPERVISOR, str(attempt_folder)],
                 stdin=content,
                 stdout=theirs,
                 stderr=theirs,
                 cwd="/",
                 env=submitted(environ),
                 start_new_session=True,
+                umask=-1 if owner is None else 0o077,
             )
     except BaseException:
         os.close(ours)
@@ -51,7 +66,7 @@ def spawn(
 
 
 @contextmanager
-def _as_file(content: bytes) -> Iterator[int]:
+def as_file(content: bytes) -> Iterator[int]:
     """An open file without a name, at its beginning."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("gpusched-order")

@@ -54,7 +54,9 @@ def make_folder(path: str) -> None:
 
 
 def write_file(path: str, content: bytes, *, durable: bool = False) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    # A pipe that somebody has put there is refused at once, not waited for.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)
     try:
         rest = memoryview(content)
         while rest:
@@ -69,9 +71,27 @@ def durable_replace(folder: str, name: str, content: bytes) -> None:
     """Put a file in place whole or not at all, also across a loss of power."""
     write_file(f"{folder}/.{name}", content, durable=True)
     os.rename(f"{folder}/.{name}", f"{folder}/{name}")
-    directory = os.open(folder, os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)
+    _sync(folder)
+
+
+def put_file(folder: str, name: str, content: bytes) -> None:
+    """Put a file in place whole or not at all; a loss of power may still empty it."""
+    write_file(f"{folder}/.{name}", content)
+    os.rename(f"{folder}/.{name}", f"{folder}/{name}")
+
+
+def make_durable(folder: str, name: str) -> None:
+    """From the return of this, not even a loss of power takes the file."""
+    _sync(f"{folder}/{name}")
+    _sync(folder)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_all(descriptor: int) -> bytes:

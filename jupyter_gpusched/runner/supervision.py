@@ -14,11 +14,13 @@ import sys
 import time
 
 from . import cgroup
+from .becoming import Order, become_job
 from .logcap import GROWN, LogCap
 from .records import (
-    durable_replace,
     leave_stop_file,
+    make_durable,
     make_folder,
+    put_file,
     read_all,
     read_stop_file,
     take_claim,
@@ -27,6 +29,10 @@ from .records import (
 )
 from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, send_all, start_time, tree
 
+TYPE_CHECKING = False  # ``typing`` itself would be a slow import
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 STRAGGLERS_GRACE_S = 5.0
 """What an ended main process left behind gets at most to end by itself."""
 
@@ -34,11 +40,8 @@ UNKILLABLE_AFTER_S = 15.0
 """Processes still there so long after SIGKILL hang in the kernel: they are named and left."""
 
 LOOK_AGAIN_S = 0.25
-RESERVED_SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, GROWN)
 MUTED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-
-Order = dict[str, "object"]
 
 
 class CannotLaunch(Exception):
@@ -51,7 +54,14 @@ class CannotLaunch(Exception):
 
 
 def main() -> None:
-    folder = sys.argv[1]
+    supervise(sys.argv[1], adopting=adopt_orphans())
+
+
+def supervise(folder: str, *, adopting: bool) -> NoReturn:
+    """Read the order from standard input, take the attempt and see it through.
+
+    adopting  whether we become the parent of every descendant whose own parent ends.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, (*WATCHED, *MUTED))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide the ends of children
     umask = os.umask(0o077)
@@ -64,7 +74,7 @@ def main() -> None:
     home = cgroup_of(order)
     identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
     if take_claim(folder, {"by": "supervisor", **me, **identity}):
-        Attempt(folder, order, {"supervisor": me, **identity}, home).run()
+        Attempt(folder, order, {"supervisor": me, **identity}, home, adopting=adopting).run()
     os._exit(0)  # nothing of ours is left to finalise, and the host waits
 
 
@@ -78,11 +88,15 @@ def cgroup_of(order: Order) -> str | None:
 class Attempt:
     """One claimed attempt, from its launch to its exit record."""
 
-    def __init__(self, folder: str, order: Order, identity: dict[str, object], home: str | None) -> None:
+    def __init__(
+        self, folder: str, order: Order, identity: dict[str, object], home: str | None, *, adopting: bool
+    ) -> None:
         self.folder = folder
         self.order = order
         self.identity = identity
         self.home = home  # its cgroup, if any
+        self.adopting = adopting
+        self.childless = False
         self.marker = b"GPUSCHED_MARKER=" + str(order["marker"]).encode()
         self.main = 0
         self.status: int | None = None  # of the main process, once it has ended
@@ -123,7 +137,6 @@ class Attempt:
     # Starting
 
     def launch(self) -> None:
-        adopt_orphans()
         try:
             log = self.lay_out()
             go, word = self.fork(log)
@@ -185,15 +198,18 @@ class Attempt:
         os.rename(f"{self.folder}/.started", f"{self.folder}/started")
 
     def begin_watch(self, log: int) -> None:
-        """The job runs: let go of the pipe to the host, which takes its end as the sign to look."""
+        """The job runs. A NUL on the pipe to the host is the sign to look; its end will be the second one."""
         limit = self.order["time_limit_s"]
         self.limit_at = None if limit is None else time.monotonic() + float(limit)  # type: ignore[arg-type]
         notice = self.order.get("notice")
         if notice is not None and self.limit_at is not None:
             self.notice_at = self.limit_at - notice[1]  # type: ignore[index]
         os.dup2(log, 2)
-        os.dup2(0, 1)
         os.close(log)
+        try:
+            os.write(1, b"\0")
+        except OSError:  # the host has gone; the next one looks by itself
+            os.dup2(0, 1)
         self.oom_kills = oom_kills(self.order.get("oom_counters", ()))
         self.cap = LogCap(self.folder, 2, self.order.get("log_limit"), time.monotonic())  # type: ignore[arg-type]
 
@@ -214,7 +230,7 @@ class Attempt:
                 self.cap.noticed(time.monotonic())
             self.cap.look(time.monotonic())
             if self.status is not None or self.kill_at is not None:
-                left = self.living()
+                left = {} if self.is_alone() else self.living()
                 if not left and self.status is not None:
                     return []
                 if self.kill_at is None:
@@ -248,6 +264,7 @@ class Attempt:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
+                self.childless = True
                 return
             if pid == 0:
                 return
@@ -289,6 +306,14 @@ class Attempt:
             self.stopped, grace_s = reason, self.grace_s
         self.begin_ending(grace_s, self.living())
 
+    def is_alone(self) -> bool:
+        """Whether an attempt that ends by itself has left nothing: the kernel's word spares a search of all processes.
+
+        Orphans come to us, so that what descends from us shows as a child of ours or of another one.
+        """
+        alone = self.kill_at is None and self.childless and self.adopting
+        return alone and (self.home is None or not cgroup.members(self.home))
+
     def living(self) -> dict[int, int]:
         return tree(self.marker, cgroup.members(self.home) if self.home is not None else ())
 
@@ -326,10 +351,14 @@ class Attempt:
         content = to_json({**self.exit_record(survivors), **refusal}).encode()
         for _ in range(60):  # a full disk may be freed; the exit code is worth a minute's wait
             try:
-                durable_replace(self.folder, "exit.json", content)
+                put_file(self.folder, "exit.json", content)
+                os.dup2(0, 1)  # the end of the pipe: the host need not wait for the disk, it has a journal of its own
+                make_durable(self.folder, "exit.json")
             except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder
                 if not self.made_folder_anew():
                     return
+            except (PermissionError, NotADirectoryError):  # the job has put something else in its place
+                return
             except OSError:
                 time.sleep(1)
             else:
@@ -384,44 +413,6 @@ def ask_to_end(processes: dict[int, int]) -> None:
     """SIGTERM; one that was stopped (SIGSTOP, a debugger) must go on to take it."""
     send_all(processes, signal.SIGTERM)
     send_all(processes, signal.SIGCONT)
-
-
-# In the child, up to exec
-
-
-def become_job(order: Order, log: int, gate: int, back: int, home: str | None) -> None:
-    """Turn the forked child into the job; whatever happens, it never returns."""
-    step = b"X"
-    try:
-        os.setsid()
-        os.umask(order["umask"])  # type: ignore[arg-type]
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        step = b"D"
-        os.chdir(order["cwd"])  # type: ignore[arg-type]
-        step = b"X"
-        os.write(back, b"R")
-        if home is not None:
-            cgroup.enter(home)  # while the supervisor writes down that it starts
-        if os.read(gate, 1):
-            default_signals()
-            argv, env = order["argv"], order["env"]
-            os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606
-    except OSError as error:
-        os.write(back, step + str(error.errno or 0).encode())
-    finally:
-        os._exit(127)
-
-
-def default_signals() -> None:
-    """The job starts as from a shell: every signal with its default effect, none blocked."""
-    for number in range(1, signal.NSIG):
-        if number not in RESERVED_SIGNALS:
-            try:
-                signal.signal(number, signal.SIG_DFL)
-            except (OSError, ValueError):
-                continue  # the numbers that the C library keeps for itself
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 # What a person is told

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def adopt_orphans() -> None:
+def adopt_orphans() -> bool:
     """Become the parent of every descendant whose own parent ends, so that none can leave the tree.
 
-    ``prctl(PR_SET_CHILD_SUBREAPER)``. Where it cannot be called the marker in the environment still finds them.
+    ``prctl(PR_SET_CHILD_SUBREAPER)``. False where it cannot be called: the marker in the environment still finds them.
     """
     try:
         call("prctl", 36, 1, 0, 0, 0)
     except OSError:
-        return
+        return False
+    return True
 
 
 def tree(marker: bytes, others: Iterable[int] = ()) -> dict[int, int]:

@@ -10,7 +10,7 @@ import { seconds } from './words';
 const ORDER = ['error', 'warning', 'info'];
 
 export function Alerts(props: { state: State; now: number; open: (id: string) => void }): JSX.Element {
-  const { known, connected, alerts, health } = props.state;
+  const { known, connected, cause, alerts, health } = props.state;
   const notices = noticesOf(health, alerts);
   const sorted = [...alerts].sort((a, b) => ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity));
   return (
@@ -21,6 +21,11 @@ export function Alerts(props: { state: State; now: number; open: (id: string) =>
             {known
               ? trans.__('Reconnecting; below is what was known last.')
               : trans.__('Connecting to the GPU scheduler.')}
+          </p>
+        )}
+        {!connected && cause && (
+          <p className="gpusched-hint" data-testid="gpusched-cause">
+            {cause}
           </p>
         )}
       </div>

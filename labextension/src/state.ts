@@ -11,8 +11,8 @@ export interface Sample {
   readonly utilization_pct: number | null;
 }
 
-/** A waiting job's id, position, estimated start, and which of the frame's texts says what it waits for. */
-export type Place = readonly [string, number | null, number | null, number | null];
+/** A waiting job's id, position, estimated start, which of the frame's texts says what it waits for, and its range. */
+export type Place = readonly [string, number | null, number | null, number | null, number[] | null];
 
 export type Frame =
   | {
@@ -22,6 +22,7 @@ export type Frame =
       gpus: readonly GpuView[];
       alerts?: readonly Alert[];
       connected: boolean;
+      cause?: string | null;
     }
   | { type: 'job'; seq: number; event: string; job: JobView }
   | { type: 'gpus'; gpus: readonly GpuView[] }
@@ -35,13 +36,15 @@ export type Frame =
       progress?: JobView['progress'];
     }
   | { type: 'alert'; event: string; alert: Alert }
-  | { type: 'status'; connected: boolean };
+  | { type: 'status'; connected: boolean; cause?: string | null };
 
 export interface State {
   /** Whether a snapshot has come since the page was opened. */
   readonly known: boolean;
   /** Whether the server and the scheduler behind it can be reached now. */
   readonly connected: boolean;
+  /** Why not, where there is more to say than that it will come back. */
+  readonly cause: string | null;
   /** The last event that is taken in: the server is asked for what comes after it. */
   readonly seq: number | null;
   readonly jobs: ReadonlyMap<string, JobView>;
@@ -60,6 +63,7 @@ export interface State {
 export const NOTHING: State = {
   known: false,
   connected: false,
+  cause: null,
   seq: null,
   jobs: new Map(),
   gpus: [],
@@ -106,6 +110,7 @@ export function apply(state: State, frames: readonly Frame[], kept: ReadonlySet<
         break;
       case 'status':
         draft.connected = frame.connected;
+        draft.cause = frame.cause ?? null;
     }
   }
   if (!jobsChanged) {
@@ -157,6 +162,7 @@ export function withHistory(state: State, older: ReadonlyMap<string, readonly Sa
 function takeSnapshot(draft: Draft, frame: Extract<Frame, { type: 'snapshot' }>): void {
   draft.known = true;
   draft.connected = frame.connected;
+  draft.cause = frame.cause ?? null;
   draft.seq = frame.seq;
   draft.alerts = frame.alerts ?? [];
   frame.jobs.forEach(view => draft.jobs.set(view.id, view));
@@ -178,11 +184,11 @@ function takeJob(draft: Draft, frame: Extract<Frame, { type: 'job' }>): boolean 
 /** Fresh words on waiting jobs; a job that has moved on since keeps its newer view. */
 function takeQueue(jobs: Map<string, JobView>, places: readonly Place[], texts: readonly string[]): boolean {
   let changed = false;
-  for (const [id, position, estimated_start, text] of places) {
+  for (const [id, position, estimated_start, text, range] of places) {
     const view = jobs.get(id);
     if (view?.phase === 'queued') {
       const waiting = text === null ? null : (texts[text] ?? null);
-      jobs.set(id, { ...view, position, estimated_start, waiting });
+      jobs.set(id, { ...view, position, estimated_start, estimated_start_range: range, waiting });
       changed = true;
     }
   }

@@ -28,6 +28,8 @@ IN_A_START = [
     "launch:before",
     "spawn:before",
     "spawn:after",
+    "handover:before",
+    "handover:after",
     "post:Started",
     "record:started:before",
     "record:started:after",

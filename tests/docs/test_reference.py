@@ -98,7 +98,6 @@ def test_the_commands_of_the_curl_page_work_as_they_stand(host):
 
 def test_the_commands_of_the_tutorial_work_as_they_stand(tmp_path, monkeypatch):
     script = blocks("tutorial.md", until="## The same in a notebook").replace("sleep 60", "sleep 8")
-    monkeypatch.setenv("GPUSCHED_IDLE_EXIT", "5")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     script = script.replace("$(mktemp -d)", os.environ["GPUSCHED_HOME"])
     done = subprocess.run(

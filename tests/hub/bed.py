@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 from waiting import wait_for
 
@@ -262,7 +263,7 @@ class User:
         return ask(method, f"{self.base}{PREFIX}/{path}", self.token, body, **headers)
 
     def submit(self, *argv: str, **fields: Any) -> str:
-        reply = self("POST", "jobs", {"argv": list(argv), "vram": "1G"} | fields)
+        reply = self("POST", "jobs", {"argv": list(argv)} | ({"vram": "1G"} if fields.get("gpus", 1) else {}) | fields)
         assert reply.status == 201, reply
         return str(reply.json["id"])
 
@@ -323,7 +324,7 @@ class Kernel:
         reply = ask("POST", f"{base}/api/kernels", token, {"name": "python3"})
         assert reply.status == 201, reply
         self._socket = _websocket(f"{base}/api/kernels/{reply.json['id']}/channels", token)
-        self.run("%load_ext jupyter_gpusched")
+        self.run("import jupyter_gpusched\n%load_ext jupyter_gpusched")
 
     def run(self, code: str) -> str:
         asked = uuid.uuid4().hex
@@ -358,3 +359,33 @@ def fifo_of(user: User, name: str) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+class Browser:
+    """A page of a user's server, logged in by the Hub's form: with cookies, and nothing else."""
+
+    def __init__(self, hub: Hub, user: str) -> None:
+        self.cookies = CookieJar()
+        self._opener = build_opener(HTTPCookieProcessor(self.cookies))
+        self._user = quote(user)
+        self._hub = hub
+        self._opener.open(f"{hub.url}/hub/login", timeout=60).close()
+        form = urlencode({"username": user, "password": "any", "_xsrf": self.xsrf("/hub/")}).encode()
+        self._opener.open(f"{hub.url}/hub/login", data=form, timeout=60).close()
+        self._opener.open(f"{hub.url}/user/{self._user}/lab", timeout=60).close()
+
+    def xsrf(self, path: str | None = None) -> str:
+        """The value that a page of this path finds in its cookies."""
+        wanted = path or f"/user/{self._user}/"
+        return next(cookie.value or "" for cookie in self.cookies if cookie.name == "_xsrf" and cookie.path == wanted)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        data = None if body is None else json.dumps(body).encode()
+        url = f"{self._hub.url}/user/{self._user}{PREFIX}/{path}"
+        request = Request(url, data=data, headers={"Content-Type": "application/json", **headers}, method=method)
+        try:
+            with self._opener.open(request, timeout=60) as answer:
+                return Reply(answer.status, answer.read())
+        except HTTPError as refusal:
+            with refusal:
+                return Reply(refusal.code, refusal.read())

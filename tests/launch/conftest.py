@@ -57,6 +57,11 @@ class Workbench:
         environ = {"GPUSCHED_HOME": "/somewhere", "PATH": os.environ["PATH"]}
         return LocalLauncher(self._report, environ=environ, **options)
 
+    def keep_ready(self, spares=1):
+        """From now on attempts are given to supervisors that were kept ready, the first one too."""
+        self.launcher = self.new_launcher(spares=spares)
+        self.launcher.nursery.fill()
+
     def _report(self, event):
         self.events.append(event)
         self.arrived.set()

@@ -18,6 +18,13 @@ from jupyter_gpusched.runner.tree import start_time
 from .conftest import a_grant, a_job
 
 
+@pytest.fixture(params=["singly", "kept ready"], autouse=True)
+def started(request, bench):
+    """Supervisors are started one by one, or forked ahead of time: a job must not see a difference."""
+    if request.param == "kept ready":
+        bench.keep_ready()
+
+
 def lives(pid):
     return start_time(pid) is not None
 
@@ -238,11 +245,21 @@ async def test_no_grace_ends_it_at_once(bench):
     assert end.exit.signal == signal.SIGKILL
 
 
-async def test_a_stop_before_the_claim_means_that_nothing_runs(bench):
-    job, folder = bench.start("touch", str(bench.folder / "ran"))
+async def test_a_stop_before_the_claim_means_that_nothing_runs(bench, monkeypatch):
+    held = bench.folder / "held"
+    os.mkfifo(held)
+    gate = os.open(held, os.O_RDWR)
+    python = bench.folder / "python"
+    python.write_text(f'#!/bin/sh\nread _ <{held}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(python))  # the supervisor's: it begins when the gate is opened
+        job, folder = bench.start("touch", str(bench.folder / "ran"))
     bench.launcher.stop(job, 1, "cancelled", 2.0, folder)
+    os.write(gate, b"\n")
     end = await bench.last()
     await bench.until(lambda: not bench.launcher._watches)
+    os.close(gate)
     assert isinstance(end, Voided)
     assert not (bench.folder / "ran").exists()
     assert not (folder / "attempt-1/log").exists()

@@ -1,0 +1,156 @@
+"""Supervisors kept ready: an attempt that gets one starts without waiting for a Python to start.
+
+The host's side of ``runner/nursery.py``. A process started once forks spare supervisors, each of
+which has told who it is before it is given anything. Nothing depends on it: whoever gets no spare
+from here starts a supervisor by itself, and the claim sees to it that nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from jupyter_gpusched.core.environment import submitted
+
+from .orders import NURSERY
+from .spawn import as_file
+
+log = logging.getLogger(__name__)
+
+BEING_FORKED_S = 0.005
+"""So long a spare is waited for that is still being forked: less than a start of Python takes."""
+
+RESTART_S = 10.0
+"""A nursery that has ended is started again so long after its start at the earliest."""
+
+_ENDS_S = 0.5
+
+
+class Spare(NamedTuple):
+    """A supervisor that has an attempt now: no child of ours, so only its start time makes sure that a pid is it."""
+
+    pid: int
+    start_time: int
+    wake: int
+
+
+class Nursery:
+    """Starts when it is first asked for a spare; ends by ``close`` or with this process.
+
+    environ  the host's own; supervisors get of it what may travel, as those do that are started singly.
+    """
+
+    def __init__(self, environ: Mapping[str, str], spares: int) -> None:
+        self._environ = environ
+        self._wanted = spares
+        self._spares: deque[socket.socket] = deque()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = -RESTART_S
+
+    def launch(self, order: bytes, attempt_folder: Path) -> Spare | None:
+        """Give an attempt to a spare; None where there is none: then somebody else must start it."""
+        spare = self._give(order, attempt_folder)
+        self.fill()
+        return spare
+
+    def fill(self) -> None:
+        """Ask for as many spares as are to be kept ready; they are forked meanwhile."""
+        while len(self._spares) < self._wanted and self._ask_for_spare():
+            pass
+
+    def close(self) -> None:
+        for door in self._spares:
+            door.close()
+        self._spares.clear()
+        self._hang_up()
+
+    def _give(self, order: bytes, attempt_folder: Path) -> Spare | None:
+        while self._spares:
+            door = self._spares[0]
+            poll = select.poll()
+            poll.register(door, select.POLLIN)
+            if not poll.poll(BEING_FORKED_S * 1000):
+                return None
+            with self._spares.popleft(), suppress(OSError, ValueError):  # one that has ended meanwhile
+                pid, start_time = map(int, door.recv(64).split())
+                return Spare(pid, start_time, _handed_over(door, order, attempt_folder))
+        return None
+
+    def _ask_for_spare(self) -> bool:
+        if self._control is None and not self._start():
+            return False
+        assert self._control is not None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+            except OSError as error:
+                log.warning("the process that keeps supervisors ready is gone: %s", error)
+                ours.close()
+                self._hang_up()
+                return False
+        self._spares.append(ours)
+        return True
+
+    def _start(self) -> bool:
+        if time.monotonic() < self._started_at + RESTART_S:
+            return False
+        self._started_at = time.monotonic()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", NURSERY],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    env=submitted(self._environ),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                log.warning("no supervisors can be kept ready: %s", error)
+                ours.close()
+                return False
+        ours.setblocking(False)
+        self._control = ours
+        return True
+
+    def _hang_up(self) -> None:
+        """It ends once it sees that, whatever it was doing; spares with an attempt go on."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(_ENDS_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+def _handed_over(door: socket.socket, order: bytes, attempt_folder: Path) -> int:
+    """Give a spare its attempt; return our end of its pipe. Raises ``OSError`` if it is gone."""
+    ours, theirs = os.pipe()
+    try:
+        with as_file(order) as content:
+            socket.send_fds(door, [os.fsencode(attempt_folder)], [content, theirs])
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    os.set_blocking(ours, False)
+    return ours

@@ -1,0 +1,227 @@
+"""Who may what (case 39): every route against one's own, another's and an unknown job, for user, admin and nobody.
+
+A new route that is not in the table fails a test.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from many_users import lab
+from rest import UnixConnection
+from waiting import wait_for
+
+from jupyter_gpusched.api import PATHS
+from jupyter_gpusched.wire import PREFIX
+
+SECRET = "secret-of-ann"
+UNKNOWN = "aaaaaaaa"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method of one route. ``own``: what its owner is answered; ``phase``: of which job of ann's it is asked."""
+
+    method: str
+    path: str
+    own: int
+    body: Any = None
+    phase: str = "running"
+    for_admins: bool = False
+
+
+TABLE = [
+    Row("GET", "health", 200),
+    Row("GET", "gpus", 200),
+    Row("GET", "gpus/history", 200),
+    Row("GET", "jobs", 200),
+    Row("POST", "jobs", 201, {"argv": ["true"], "gpus": 0}),
+    Row("GET", "jobs/{id}", 200),
+    Row("PATCH", "jobs/{id}", 200, {"priority": "low"}, phase="queued"),
+    Row("DELETE", "jobs/{id}", 204, phase="succeeded"),
+    Row("POST", "jobs/{id}/cancel", 200, {"grace": "0s"}),
+    Row("POST", "jobs/{id}/resubmit", 201, {}),
+    Row("GET", "jobs/{id}/log", 200),
+    Row("GET", "jobs/{id}/outputs", 200),
+    Row("GET", "jobs/{id}/result/x", 404),
+    Row("GET", "jobs/{id}/spec", 200),
+    Row("GET", "jobs/{id}/memory", 200),
+    Row("GET", "jobs/{id}/timeline", 200),
+    Row("GET", "jobs/{id}/events", 200),
+    Row("GET", "alerts", 200),
+    Row("POST", "admin/quarantine", 200, {"gpu": 1}, for_admins=True),
+    Row("POST", "admin/drain", 200, {}, for_admins=True),
+    Row("POST", "admin/resume", 200, {}, for_admins=True),
+    Row("GET", "events", 200),
+    Row("GET", "openapi.json", 200),
+]
+OF_JOBS = [row for row in TABLE if "{id}" in row.path]
+OF_ADMINS = [row for row in TABLE if row.for_admins]
+
+
+@pytest.fixture
+def queue(own_environment, tmp_path):
+    with lab(own_environment, tmp_path) as running:
+        yield running
+
+
+def of_ann(queue, phase):
+    """A job of ann's in this phase whose name, output and environment are nobody's business."""
+    needs = {"gpus": 2} if phase == "queued" else {"gpus": 1, "vram": "1G"} if phase == "running" else {}
+    if phase == "queued":  # both cards are whole only when nothing else is there
+        queue.submit("ann", "sleep", "600", gpus=1, vram="1G")
+    code = "echo secret-of-ann; sleep 600" if phase != "succeeded" else "echo secret-of-ann"
+    job = queue.submit("ann", "sh", "-c", code, name=SECRET, env={"WORD": SECRET}, tags=[SECRET], **needs)
+    wait_for(lambda: queue.ask("ann", "GET", f"jobs/{job}").json["phase"] == phase, f"it does not become {phase}")
+    return job
+
+
+def named(path):
+    """A route's pattern in the form of the table."""
+    first, found, rest = path.partition("([^/]+)")
+    return first + "{id}" + rest.replace("([^/]+)", "x") if found else path
+
+
+def test_every_method_of_every_route_has_its_row():
+    routes = {(method, named(path)) for path, handler in PATHS for method in handler.methods()}
+    assert routes == {(row.method, row.path) for row in TABLE}
+
+
+@pytest.mark.parametrize("row", OF_JOBS, ids=lambda row: f"{row.method} {row.path}")
+def test_anothers_job_is_as_unknown_as_one_that_never_was_and_an_admin_may_do_what_its_owner_may(queue, row):
+    job = of_ann(queue, row.phase)
+    absent = queue.ask("bob", row.method, row.path.format(id=UNKNOWN), row.body)
+    foreign = queue.ask("bob", row.method, row.path.format(id=job), row.body)
+    assert absent.status == 404
+    assert seen(foreign, job) == seen(absent, job)
+    assert SECRET not in foreign.body.decode()
+    assert queue.ask(None, row.method, row.path.format(id=job), row.body).status == 401
+    again = queue.ask("ann", "GET", f"jobs/{job}")
+    assert (again.status, again.json["phase"]) == (200, row.phase), "nothing has happened to it"
+    assert queue.ask("root2", row.method, row.path.format(id=job), row.body).status == row.own
+    if row.method == "GET":
+        assert queue.ask("ann", row.method, row.path.format(id=job), row.body).status == row.own
+
+
+def seen(reply, job):
+    headers = {name: value for name, value in reply.headers.items() if name not in ("Date", "Etag")}
+    return reply.status, reply.body.decode().replace(job, UNKNOWN), headers
+
+
+@pytest.mark.parametrize("row", OF_ADMINS, ids=lambda row: f"{row.method} {row.path}")
+def test_the_machine_is_run_by_administrators_alone(queue, row):
+    assert queue.ask("bob", row.method, row.path, row.body).status == 403
+    assert queue.ask(None, row.method, row.path, row.body).status == 401
+    assert queue.ask("root2", row.method, row.path, row.body).status == row.own
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in TABLE if row not in OF_JOBS and row not in OF_ADMINS],
+    ids=lambda row: f"{row.method} {row.path}",
+)
+def test_what_is_everybodys_says_of_others_who_holds_how_much_since_when_and_nothing_else(queue, row):
+    job = of_ann(queue, "running")
+    assert queue.ask(None, row.method, row.path, row.body).status == 401
+    if row.path == "events":
+        return  # endless; below
+    for query in ("", "?user=ann", "?name=secret-of-ann") if row.path == "jobs" and row.method == "GET" else ("",):
+        told = queue.ask("bob", row.method, row.path + query, row.body)
+        assert told.status == row.own
+        assert SECRET not in told.body.decode()
+        assert job not in told.body.decode()
+
+
+def test_a_card_shows_whose_the_memory_is_and_its_owner_and_admins_which_job(queue):
+    job = of_ann(queue, "running")
+
+    def holders(user):
+        return [one for gpu in queue.ask(user, "GET", "gpus").json["items"] for one in gpu["holders"]]
+
+    (foreign,), (own,), (admins) = holders("bob"), holders("ann"), holders("root2")
+    assert (foreign["user"], foreign["promised_mib"], foreign["job_id"]) == ("ann", 1024, None)
+    assert foreign["since"] == own["since"]
+    assert own["job_id"] == admins[0]["job_id"] == job
+
+
+def test_lists_are_of_ones_own_jobs_and_an_admin_may_ask_for_everybodys(queue):
+    job = of_ann(queue, "running")
+    mine = queue.submit("bob", "true")
+
+    def ids(user, query=""):
+        return {view["id"] for view in queue.ask(user, "GET", f"jobs{query}").json["items"]}
+
+    assert ids("bob") == ids("bob", "?user=bob") == {mine}
+    assert ids("bob", "?user=ann") == set()
+    assert ids("root2") == set()
+    assert ids("root2", "?user=ann") == {job}
+    assert ids("root2", "?all_users=1") == {job, mine}
+    assert queue.ask("bob", "GET", "jobs?all_users=1").status == 403
+    assert queue.ask("bob", "GET", "events?all_users=1").status == 403
+
+
+def frames_until(queue, user, path, stop):
+    """The frames of a stream up to the first for which ``stop`` holds."""
+    connection = UnixConnection(str(queue.host.socket))
+    connection.request("GET", f"{PREFIX}/{path}", headers={"X-User": user})
+    response = connection.getresponse()
+    found = []
+    try:
+        while line := response.readline():
+            if line.strip():
+                found.append(json.loads(line))
+                if stop(found[-1]):
+                    return found
+    finally:
+        connection.close()
+    raise AssertionError("the stream ended")
+
+
+@pytest.mark.parametrize("path", ["events", "events?after=0"])
+def test_a_stream_tells_of_others_nothing_but_what_cards_show(queue, path):
+    job = of_ann(queue, "running")
+    queue.ask("ann", "POST", f"jobs/{job}/cancel", {"grace": "0s"})
+    wait_for(lambda: queue.ask("ann", "GET", f"jobs/{job}").json["phase"] == "cancelled", "it does not end")
+    done = of_ann(queue, "succeeded")
+    assert queue.ask("ann", "DELETE", f"jobs/{done}").status == 204
+    mine = {user: queue.submit(user, "sleep", "600") for user in ("bob", "ann")}
+
+    def tells_of(job_id):
+        return lambda frame: any(one and one["id"] == job_id for one in frame.get("jobs") or [frame.get("job")])
+
+    told = json.dumps(frames_until(queue, "bob", path, tells_of(mine["bob"])))
+    assert not any(word in told for word in (SECRET, job, done, mine["ann"]))
+    told = json.dumps(frames_until(queue, "ann", path, tells_of(mine["ann"])))
+    assert mine["bob"] not in told
+    assert (job in told) is (path != "events"), "the journal has it"
+    with_all = f"{path}{'&' if '?' in path else '?'}all_users=1"
+    assert mine["ann"] in json.dumps(frames_until(queue, "root2", with_all, tells_of(mine["ann"])))
+
+
+def test_names_from_hell_are_exact_keys_and_nothing_more(queue):
+    names = ["ann", "Ann", "ann ", "an", "ann%2Fx", "../ann", "%", "_", "*", "ann' OR '1'='1", "a" * 255, "?user=ann"]
+    jobs = {name: queue.submit(name, "true", name=f"of {name}"[:100]) for name in names}
+    for name in names:
+        listed = [view["id"] for view in queue.ask(name, "GET", "jobs").json["items"]]
+        known = name.strip()  # what HTTP makes of a header
+        assert listed == [job for other, job in reversed(jobs.items()) if other.strip() == known], name
+        for other, job in jobs.items():
+            assert queue.ask(name, "GET", f"jobs/{job}").status == (200 if other.strip() == known else 404)
+
+
+def test_an_idempotency_key_is_its_owners_alone(queue):
+    first = queue.submit("ann", "true", idempotency_key="k")
+    assert queue.submit("bob", "true", idempotency_key="k") != first
+    assert queue.submit("ann", "true", idempotency_key="k") == first
+
+
+def test_what_an_admin_did_is_told_and_in_the_journal_with_the_name(queue):
+    job = of_ann(queue, "running")
+    queue.ask("root2", "POST", f"jobs/{job}/cancel", {"grace": "0s"})
+    wait_for(lambda: queue.ask("ann", "GET", f"jobs/{job}").json["phase"] == "cancelled", "it does not end")
+    assert "root2" in queue.ask("ann", "GET", f"jobs/{job}").json["message"]
+    events = queue.ask("ann", "GET", f"jobs/{job}/events").json["items"]
+    assert {"by": "root2"} in [event["detail"] for event in events if event["kind"] == "cancel_requested"]

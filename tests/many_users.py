@@ -1,0 +1,88 @@
+"""A host for several users inside the test, whose doorkeeper believes a header: who may what, without unix accounts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+from rest import Reply, Rest
+from waiting import DEADLINE_S
+
+from jupyter_gpusched.callers import Caller
+from jupyter_gpusched.core.model import Unauthorized
+from jupyter_gpusched.desk import Desk
+from jupyter_gpusched.service import Access, GpuSched, Host, HostLock
+
+ADMINS = {"root2"}
+
+
+class ByHeader:
+    """Believes the header X-User, which only a test may."""
+
+    def __init__(self, groups: dict[str, tuple[str, ...]], home: Path) -> None:
+        self._groups, self._home = groups, home
+
+    async def caller(self, request) -> Caller:
+        user = request.headers.get("X-User")
+        if user is None:
+            raise Unauthorized("This request says not whose it is.")
+        return Caller(user, None, str(self._home), self._groups.get(user, ()), user in ADMINS)
+
+
+class Lab:
+    """``ask(user, method, path, body)`` of a running host."""
+
+    def __init__(self, desk: Desk, host: Host) -> None:
+        self.desk, self.host = desk, host
+
+    def ask(self, user: str | None, method: str, path: str, body: object = None) -> Reply:
+        rest = Rest(str(self.host.socket))
+        try:
+            return rest(method, path, body, **({} if user is None else {"X-User": user}))
+        finally:
+            rest.close()
+
+    def submit(self, user: str, *argv: str, **spec: object) -> str:
+        reply = self.ask(user, "POST", "jobs", {"argv": list(argv), "gpus": 0, **spec})
+        assert reply.status == 201, reply.body
+        return reply.json["id"]
+
+
+@contextmanager
+def lab(
+    state: Path, home: Path, *, groups: dict[str, tuple[str, ...]] | None = None, **settings: object
+) -> Iterator[Lab]:
+    """A host with two simulated cards on a thread of its own."""
+    config = GpuSched(simulate="2x24564M", **settings)
+    host = Host(state, config, kind="serve", access=Access(ByHeader(groups or {}, home)))
+    ready, began = threading.Event(), []
+
+    async def serve() -> None:
+        stop = anyio.Event()
+        token = anyio.lowlevel.current_token()
+
+        async def until(desk: Desk) -> None:
+            began.append((desk, lambda: anyio.from_thread.run_sync(stop.set, token=token)))
+            await stop.wait()
+
+        await host.serve(until, started=ready.set)
+
+    lock = HostLock(state)
+    assert lock.acquire()
+    thread = threading.Thread(target=anyio.run, args=(serve,), daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(DEADLINE_S), "the host does not start"
+        while not began:
+            ready.wait(0.01)
+        yield Lab(began[0][0], host)
+    finally:
+        if began:
+            began[0][1]()
+        thread.join(DEADLINE_S)
+        lock.release()
