@@ -176,6 +176,13 @@ class ReleaseRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """The same wish about many jobs, in one step; what a job does not admit is left out."""
+
+    events: tuple[CancelRequested | HoldRequested | ReleaseRequested, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unblocked:
     """All jobs that it was to start after have ended as it needs it."""
 
@@ -295,6 +302,7 @@ Event = (
     | CancelRequested
     | HoldRequested
     | ReleaseRequested
+    | Together
     | Unblocked
     | DependencyFailed
     | LetIn
