@@ -25,13 +25,15 @@ from traitlets import Integer as Int
 from traitlets.config import Configurable
 
 from ._version import __version__
-from .admission import PLAIN_PATH, Admission
+from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
+from .drafts import PLAIN_PATH
 from .engine import Engine
+from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
@@ -245,6 +247,10 @@ class TcpAddress:
     port: int
     prefix: str = ""
 
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Access:
@@ -262,6 +268,10 @@ class Access:
     def folder(self, path: Path) -> Path:
         """Make a folder of the host: others must get through to their jobs' where there are any."""
         return passable_folder(path) if self.for_others else private_folder(path)
+
+    def found_by(self, path: Path) -> dict[str, str]:
+        """How a job finds its host again, given the path of the host's socket."""
+        return {"GPUSCHED_SOCKET": str(path)} if self.tcp is None else {"GPUSCHED_SERVICE_URL": self.tcp.url}
 
     @property
     def for_others(self) -> bool:
@@ -298,7 +308,7 @@ class Host:
         if not self._access.for_others:  # what is kept ready is ours, and could not become another's
             launcher = partial(launcher, spares=self.config.supervisors_ready)
         if self._access.for_others:
-            passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", "GPUSCHED_SOCKET": str(self.socket)}
+            passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
             launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
@@ -319,8 +329,11 @@ class Host:
             record = self._record(epoch, instance)
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
+            foresight = Foresight(engine)
+            engine.observers.append(foresight.observe)
             admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history, means, self._access.doorkeeper)
+            doorkeeper = self._access.doorkeeper
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits
             await self._run(engine, self.desk, record, until, started)
         finally:
@@ -353,6 +366,7 @@ class Host:
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
+                tasks.start_soon(desk.foresight.keep)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
                 tasks.start_soon(self._tend, engine)

@@ -20,10 +20,12 @@ from traitlets import Int
 
 from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
+from jupyter_gpusched.launch.owners import unix_user
 from jupyter_gpusched.places import PlaceError, state_folder
 from jupyter_gpusched.service import Access, GpuSched, Host, HostLock, TcpAddress
 
 from .hub_identity import ByHubToken, hub_asker
+from .system import own_user_only, refuse_unless_able
 
 log = logging.getLogger(__name__)
 
@@ -47,20 +49,28 @@ class HubServe(JupyterApp):
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
         service, tcp = _told_by_the_hub()
         try:
-            state = state_folder()
-            lock = HostLock(state)
+            state, access = state_folder(), self._access(service, tcp)
+            lock = HostLock(state, folder=access.folder)
             if not anyio.run(_acquired, lock):
                 raise SystemExit(
                     f"jupyter gpusched: {state} has a host already: stop it, so that the service can start."
                 )
-            ask, holds = hub_asker(service)
-            doorkeeper = ByHubToken(ask, holds, service=service, min_uid=self.min_uid)
-            host = Host(state, GpuSched(parent=self), kind="hub", access=Access(doorkeeper, tcp))
+            host = Host(state, GpuSched(parent=self), kind="hub", access=access)
             anyio.run(self._serve, host)
         except (GpuSchedError, PlaceError, OSError) as error:
             hint = getattr(error, "hint", None)
             sys.stderr.write(f"jupyter gpusched: {error}\n" + (f"  {hint}\n" if hint else ""))
             raise SystemExit(2) from None
+
+    def _access(self, service: str, tcp: TcpAddress) -> Access:
+        """Callers by their tokens; their jobs as themselves, where this is root. Raises ``PlaceError``."""
+        ask, holds = hub_asker(service)
+        doorkeeper = ByHubToken(ask, holds, service=service, min_uid=self.min_uid)
+        if os.geteuid() != 0:
+            return Access(doorkeeper, tcp)
+        refuse_unless_able()
+        os.umask(0o077)
+        return Access(doorkeeper, tcp, owners=unix_user)
 
     async def _serve(self, host: Host) -> None:
         """Signals are received before anybody can know of this host, so that none ends it half way."""
@@ -69,8 +79,8 @@ class HubServe(JupyterApp):
 
 
 async def _until(signals: AsyncIterator[signal.Signals], _desk: Desk) -> None:
-    if os.geteuid() != 0:
-        log.warning("without root, this service runs the jobs of its own user only (uid %d)", os.geteuid())
+    if (told := own_user_only()) is not None:
+        log.warning("%s", told)
     async for _signal in signals:
         return
 

@@ -38,12 +38,17 @@ def system_access(config: GpuSched, socket: str) -> Access:
     place = Path(socket or SYSTEM_SOCKET)
     if os.geteuid() != 0:
         return Access(OwnerOnly(), socket=place if socket else None)
-    for why in (can_act(), no_setpriv(), unreadable()):
-        if why is not None:
-            raise PlaceError(why)
+    refuse_unless_able()
     os.umask(0o077)  # the database and its like are nobody's business; folders say themselves who may pass
     doorkeeper = ByPeer(admins=config.admin_users, admin_groups=config.admin_groups)
     return Access(doorkeeper, owners=unix_user, socket=place)
+
+
+def refuse_unless_able() -> None:
+    """Raises ``PlaceError`` where jobs could not be run as their owners."""
+    for why in (can_act(), no_setpriv(), unreadable()):
+        if why is not None:
+            raise PlaceError(why)
 
 
 def own_user_only() -> str | None:

@@ -47,7 +47,7 @@ def bed() -> Iterator[Bed]:
 @pytest.fixture(scope="session")
 def people(bed: Bed) -> dict[str, str]:
     """Names of unix users, by their part in a test."""
-    return {part: bed.add_user(f"gs{os.getpid()}{part}") for part in ("ann", "bob", "adm")}
+    return {part: bed.add_user(f"gs{os.getpid()}{part}") for part in ("ann", "bob", "adm", "eve")}
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def hub(bed: Bed, people: dict[str, str], place: Path) -> Iterator[Hub]:
     """A Hub with our service on two simulated cards, as `configure` makes it."""
-    users = (people["ann"], people["bob"])
+    users = (people["ann"], people["bob"], people["eve"])
     hub = Hub(bed, place / "hub", users, admins=(people["adm"],), options=("--GpuSched.cpus=8",))
     try:
         hub.wait_for_service()

@@ -1,0 +1,209 @@
+"""A course on one GPU server: what a Hub's service bears while everybody looks and submits.
+
+``GPUSCHED_TEST_HUB=FOLDER python tests/bench/hub_load.py`` (as root, see ``tests/hub/prepare.py``) starts the
+service as the Hub does, with unix users of its own, and a stand-in for the Hub that knows their tokens. Each user
+has an open panel (the very code of their server), submits once within the minute, and some programs read the stream
+of events, a few of which never take what they are sent. Prints what requests took, how often the cards were
+asked, and the memory of the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "hub"), str(TESTS.parent)]
+
+from bed import Bed, free_ports  # noqa: E402
+from tornado.httpclient import HTTPRequest  # noqa: E402
+from waiting import wait_for  # noqa: E402
+
+from jupyter_gpusched.hosts.socket import Feed  # noqa: E402
+from jupyter_gpusched.hosts.upstream import HubService  # noqa: E402
+from jupyter_gpusched.hub_address import hub_address  # noqa: E402
+from jupyter_gpusched.wire import PREFIX  # noqa: E402
+
+SCOPE = "access:services!service=gpusched"
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers as the Hub does when a service asks whose a token is."""
+
+    daemon_threads = True
+
+    def __init__(self, users: list[str]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                name = self.headers.get("Authorization", "").removeprefix("token of-")
+                model = {"kind": "user", "name": name, "admin": False, "groups": [], "scopes": [SCOPE]}
+                body = json.dumps(model if name in users else None).encode()
+                self.send_response(200 if name in users else 403)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Service:
+    """The service as the Hub starts it."""
+
+    def __init__(self, bed: Bed, folder: Path, hub: StandIn, simulate: str) -> None:
+        self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
+        environ = {
+            "PATH": f"{bed.python.parent}:/usr/local/bin:/usr/bin:/bin",
+            "GPUSCHED_HOME": str(folder / "state"),
+            "GPUSCHED_SIMULATE": simulate,
+            "JUPYTERHUB_API_TOKEN": "of-the-service",
+            "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_port}/hub/api",
+            "JUPYTERHUB_SERVICE_NAME": "gpusched",
+            "JUPYTERHUB_SERVICE_PREFIX": "/services/gpusched/",
+            "JUPYTERHUB_SERVICE_URL": self.url,
+        }
+        with (folder / "service.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [bed.python, "-m", "jupyter_gpusched.hosts.hub"], env=environ, stdout=log, stderr=log, cwd="/"
+            )
+        wait_for((folder / "state/host.json").exists, "the service does not start", deadline_s=60)
+
+    def of(self, user: str) -> HubService:
+        address = hub_address({"GPUSCHED_SERVICE_URL": self.url, "JUPYTERHUB_API_TOKEN": f"of-{user}"})
+        assert address is not None
+        return HubService(address)
+
+    def rss_mib(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class Measured:
+    """What requests took, in seconds, by what was asked."""
+
+    def __init__(self) -> None:
+        self.took: dict[str, list[float]] = {}
+
+    async def ask(self, host: HubService, client: Any, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body)
+        request = HTTPRequest(f"{host.url}{PREFIX}/{path}", method, dict(host.headers), data, request_timeout=60)
+        begun = time.monotonic()
+        answer = await client.fetch(request)
+        self.took.setdefault(f"{method} {path.partition('?')[0].partition('/')[0]}", []).append(
+            time.monotonic() - begun
+        )
+        return json.loads(answer.body)
+
+    def lines(self) -> list[str]:
+        rows = dict(sorted(self.took.items())) | {"all requests": [one for took in self.took.values() for one in took]}
+        return [
+            f"{name:14} {len(took):6} requests, median {1e3 * statistics.median(took):6.1f} ms, "
+            f"p99 {1e3 * sorted(took)[int(0.99 * len(took))]:6.1f} ms, longest {1e3 * max(took):6.1f} ms"
+            for name, took in rows.items()
+        ]
+
+
+async def user(host: HubService, measured: Measured, submits_at: float, until: float) -> None:
+    """One student: an open panel, one submission, a look at the job and at the list now and then."""
+    client = host.http()
+    await asyncio.sleep(submits_at)
+    spec = {"argv": ["sleep", "3"], "vram": "2G", "cwd": "/"}
+    job_id = (await measured.ask(host, client, "POST", "jobs", spec))["id"]
+    while time.monotonic() < until:
+        await measured.ask(host, client, "GET", f"jobs/{job_id}")
+        await measured.ask(host, client, "GET", "jobs?limit=50")
+        await measured.ask(host, client, "GET", "gpus")
+        await asyncio.sleep(2)
+
+
+async def reader(host: HubService, sampled: set[float], *, stalled: bool) -> None:
+    """A program that follows the events; one that is stalled asks and then takes nothing, with its buffers full."""
+    stream, writer = await host.connect(2**16 if not stalled else 1)
+    writer.write(f"GET {PREFIX}/events HTTP/1.0\r\nAuthorization: {host.headers['Authorization']}\r\n\r\n".encode())
+    try:
+        if stalled:
+            await asyncio.Event().wait()
+        buffer = b""
+        while data := await stream.read(2**16):
+            *lines, buffer = (buffer + data).split(b"\n")
+            for line in lines:
+                if line.startswith(b'{"seq"') and b'"gpus"' in line:
+                    sampled.update(card["sampled_at"] for card in json.loads(line).get("gpus", [])[:1])
+    finally:
+        writer.close()
+
+
+async def course(service: Service, users: list[str], chosen: argparse.Namespace) -> None:
+    measured, sampled = Measured(), set[float]()
+    frames = 0
+
+    async def take(_text: str) -> None:
+        nonlocal frames
+        frames += 1
+
+    hosts = [service.of(name) for name in users]
+    feeds = [Feed(host) for host in hosts]
+    tabs = [feed.join(take) for feed in feeds]
+    tasks = [asyncio.create_task(tab.run()) for tab in tabs]
+    for number in range(chosen.readers):
+        stalled = number < chosen.stalled
+        tasks.append(asyncio.create_task(reader(hosts[number % len(hosts)], sampled, stalled=stalled)))
+    await asyncio.sleep(5)
+    before, begun = service.rss_mib(), time.monotonic()
+    until = begun + chosen.seconds
+    step = min(60.0, chosen.seconds) / len(users)
+    await asyncio.gather(*(user(host, measured, number * step, until) for number, host in enumerate(hosts)))
+    span = time.monotonic() - begun
+    seen = [at for at in sampled if at is not None]
+    print("\n".join(measured.lines()))
+    print(f"{len(users)} panels got {frames / span / len(users):.1f} frames a second each")
+    print(f"the cards were sampled {len(seen) / span:.2f} times a second, for everybody together")
+    print(f"memory of the service: {before:.0f} MiB at the start, {service.rss_mib():.0f} MiB after {span:.0f} s")
+    for task in tasks:
+        task.cancel()
+    for feed in feeds:
+        feed.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, default=60)
+    parser.add_argument("--readers", type=int, default=50)
+    parser.add_argument("--stalled", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=90.0)
+    chosen = parser.parse_args()
+    bed = Bed(Path(os.environ["GPUSCHED_TEST_HUB"]))
+    with tempfile.TemporaryDirectory(prefix="gpusched-load-") as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        try:
+            users = [bed.add_user(f"gsl{os.getpid()}x{number}") for number in range(chosen.users)]
+            service = Service(bed, folder, StandIn(users), "4x11G")
+            try:
+                asyncio.run(course(service, users, chosen))
+            finally:
+                service.close()
+        finally:
+            bed.close()
+
+
+if __name__ == "__main__":
+    main()
