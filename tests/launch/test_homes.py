@@ -1,4 +1,4 @@
-"""Cgroups that a service makes for the attempts of its users: what is written into them, on folders that look like some.
+"""Cgroups that a service makes for the attempts of its users: what is written, on folders that look like some.
 
 What the kernel makes of them is tested with real users in tests/system.
 """
