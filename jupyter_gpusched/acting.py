@@ -120,7 +120,7 @@ class ResubmitHandler(_Acting):
         target, caller, admission = await self.target(job_id), self.caller, self.desk.admission
         changes = await self.body()
         if target.one:
-            new = await admission.resubmit(target.jobs[0], changes, owner=caller.user, home=caller.home)
+            new = await admission.resubmit(target.jobs[0], changes, by=caller)
             self.answer(wire.Created(id=new), HTTPStatus.CREATED)
             return
         jobs = target.jobs if target.chosen else [job for job in target.jobs if _is_to_be_repeated(job)]
@@ -129,7 +129,7 @@ class ResubmitHandler(_Acting):
                 f"No element of {job_id} has failed: there is nothing to be repeated.",
                 hint=f"{job_id}[0-9] repeats elements whatever became of them.",
             )
-        ids = await admission.resubmit_many(jobs, changes, owner=caller.user, home=caller.home)
+        ids = await admission.resubmit_many(jobs, changes, by=caller)
         array_id = (await self.desk.engine.job(ids[0], caller.sees)).array_id
         self.answer(wire.CreatedBatch(ids=ids, array_id=array_id), HTTPStatus.CREATED)
 

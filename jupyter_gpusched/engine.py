@@ -495,7 +495,7 @@ class Engine:
                 # Its end may have arrived in the same batch: then there is nothing left to stop.
                 if (job := self.state.jobs.get(job_id)) is not None:
                     self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
-            case SampleNow():
+            case SampleNow() if self.state.releasing:
                 self._sample_wanted.set()
 
     async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:

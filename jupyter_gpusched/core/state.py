@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .asides import Asides, Batch, consequences, entered
+from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
 from .held import Held
@@ -21,6 +22,7 @@ from .journal import KINDS, detail_of
 from .machine import TRANSITIONS, JobEvent, advance
 from .messages import (
     CancelRequested,
+    CardsEvent,
     Change,
     Claimed,
     Drained,
@@ -29,14 +31,17 @@ from .messages import (
     Exited,
     GpuLost,
     Instruction,
-    OperationsEvent,
+    LimitsChanged,
+    MachineChange,
     Quarantined,
     Reordered,
+    Reserved,
     Resumed,
     Returned,
     Sampled,
     Submitted,
     Together,
+    Unreserved,
 )
 from .model import (
     Gpu,
@@ -158,7 +163,9 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _reordered(state, event, now)
         case Together():
             return _together(state, event.events, now)
-        case Quarantined() | Returned() | Drained() | Resumed():
+        case LimitsChanged():
+            return _limited(state, event, now)
+        case Quarantined() | Returned() | Drained() | Resumed() | Reserved() | Unreserved():
             return _ordered(state, event, now)
         case _:
             return _moved(state, event, now)
@@ -248,8 +255,22 @@ def _had_ended(before: State, job: Job) -> bool:
     return known is not None and known.phase.final
 
 
-def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
-    operations, changes = ordered(state.operations, event, state.seen, now)
+def _limited(state: State, event: LimitsChanged, now: float) -> Step:
+    if event.limits == state.settings.limits:
+        return Step(state)
+    settings = replace(state.settings, limits=event.limits)
+    change = MachineChange(state.operations, "limits_changed", now, {"by": event.by})
+    return Step(replace(state, settings=settings), (change,))
+
+
+def _ordered(state: State, event: CardsEvent | Reserved | Unreserved, now: float) -> Step:
+    match event:
+        case Reserved():
+            operations, changes = booked(state.operations, event, state.gpus, now)
+        case Unreserved():
+            operations, changes = given_back(state.operations, event, now)
+        case _:
+            operations, changes = ordered(state.operations, event, state.seen, now)
     return Step(_with_operations(state, operations), changes)
 
 
