@@ -41,6 +41,8 @@ WHAT_RUNS = {
     "args": "the script's arguments",
     "parameters": "of a notebook, an object",
     "source": "a cell",
+    "item": "which of the calls in the payload of a function",
+    "sweep": "the variables of this element of a sweep, an object",
     "payload": "captured values or a function, base64 of cloudpickle",
     "kind": "`cell script command notebook function`; mostly told by the rest",
     "notebook": "the notebook it came from, for display",

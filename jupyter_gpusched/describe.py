@@ -109,10 +109,29 @@ def sentence(view: View) -> str | None:
     """Why it waits, what is wrong with it, or how it ended."""
     if view["phase"] == "queued":
         place = f" (number {view['position']} in the queue)" if view["position"] else ""
-        return f"{one_line(view['waiting']) or 'waiting'}{place}"
+        starts = expected(view)
+        return f"{one_line(view['waiting']) or 'waiting'}{place}" + (f"; {starts}" if starts else "")
     if view["overuse_mib"] is not None:
         return one_line(view["advice"]) or None
     return ending(view)
+
+
+def expected(view: View, now: float | None = None) -> str | None:
+    """When it will probably start, in local time: ``starts at about 14:20 (13:50 to 15:10)``."""
+    spread = view.get("estimated_start_range")
+    if view["estimated_start"] is None or not spread:
+        return None
+    now = time.time() if now is None else now
+    at, earliest, latest = (time_of_day(moment, now) for moment in (view["estimated_start"], *spread))
+    return f"starts at about {at} ({earliest} to {latest})"
+
+
+def time_of_day(at: float, now: float) -> str:
+    """A moment in local time, with its weekday or date where that is not today's."""
+    moment, today = time.localtime(at), time.localtime(now)
+    if moment[:3] == today[:3]:
+        return time.strftime("%H:%M", moment)
+    return time.strftime("%a %H:%M" if abs(at - now) < 6 * 86400 else "%Y-%m-%d %H:%M", moment)
 
 
 def explained(view: View) -> str:
@@ -153,7 +172,7 @@ def _held(holder: View, own: str) -> str:
 
 
 def headline(view: View) -> str:
-    parts = [f"Job {view['id']}", view["phase"], one_line(view["name"]), wants(view)]
+    parts = [f"Job {view['id']}", view["phase"], name_of(view), wants(view)]
     if view["gpus"] and view["phase"] not in FINAL:
         parts.append(where(view))
     parts += [SIMULATED] if view["simulated"] else []
@@ -165,7 +184,9 @@ def details(view: View, now: float | None = None) -> str:
     now = time.time() if now is None else now
     facts = {
         "id": view["id"],
-        "name": one_line(view["name"]),
+        "name": name_of(view),
+        "array": view["array_id"],
+        "sweep": ", ".join(f"{name}={value}" for name, value in (view["sweep"] or {}).items()) or None,
         "kind": view["kind"],
         "phase": view["phase"],
         "why": sentence(view),
@@ -194,6 +215,28 @@ def details(view: View, now: float | None = None) -> str:
     return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
 
 
+def array_details(array: View) -> str:
+    """An array as a whole, a fact a line."""
+    held = f" ({array['held']} held)" if array["held"] else ""
+    phases = ", ".join(f"{count} {phase}" for phase, count in array["phases"].items())
+    facts = {
+        "array": array["id"],
+        "name": one_line(array["name"]),
+        "kind": array["kind"],
+        "jobs": f"{array['count']}: {phases}{held}",
+        "at a time": array["throttle"],
+        "submitted": _clock(array["submitted_at"]),
+        "elements": f"`jupyter gpusched ls --array {array['id']}`",
+    }
+    return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
+
+
+def name_of(view: View) -> str:
+    """Its name; of an element of an array with its number."""
+    number = view["array_index"]
+    return one_line(view["name"]) + ("" if number is None else f"[{number}]")
+
+
 def _clock(at: float | None) -> str | None:
     return None if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
@@ -214,7 +257,7 @@ def _job_row(view: View, now: float) -> list[str]:
     return [
         view["id"],
         view["phase"],
-        one_line(view["name"])[:40],
+        name_of(view)[:40],
         whole if view["vram_mib"] is None else show_mib(view["vram_mib"]),
         str(view["gpus_requested"]),
         ",".join(str(gpu["index"]) for gpu in view["gpus"]) or "-",

@@ -35,6 +35,7 @@ from .core.model import (
     WrongPhase,
 )
 from .engine import Engine
+from .foresight import Foresight
 from .gpus import parse_simulation
 from .growth import Growth
 from .history import History
@@ -99,6 +100,7 @@ class Desk:
     history: History
     means: Means
     doorkeeper: Doorkeeper
+    foresight: Foresight
     limits_file: str = ""
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
@@ -184,6 +186,7 @@ class Handler(RequestHandler):
             cause=engine.gpus.cause,
             halted=engine.store_cause,
             progress=self.desk.growth.progress(),
+            starts=self.desk.foresight.start,
         )
 
     async def views_now(self) -> Views:

@@ -25,13 +25,15 @@ from traitlets import Integer as Int
 from traitlets.config import Configurable
 
 from ._version import __version__
-from .admission import PLAIN_PATH, Admission
+from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
+from .drafts import PLAIN_PATH
 from .engine import Engine
+from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
@@ -327,8 +329,11 @@ class Host:
             record = self._record(epoch, instance)
             history = History(engine.folder, engine.clock)
             engine.observers.append(history.observe)
+            foresight = Foresight(engine)
+            engine.observers.append(foresight.observe)
             admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
-            self.desk = Desk(engine, admission, record, self.state, growth, history, means, self._access.doorkeeper)
+            doorkeeper = self._access.doorkeeper
+            self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits
             await self._run(engine, self.desk, record, until, started)
         finally:
@@ -361,6 +366,7 @@ class Host:
                 log.info("hosting %s on %s (epoch %d)", self.state, self.socket, record.epoch)
                 started()
                 tasks.start_soon(desk.history.keep)
+                tasks.start_soon(desk.foresight.keep)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
                 tasks.start_soon(self._tend, engine)

@@ -6,13 +6,14 @@ ledger's figures on cards. Whose content a caller may see is ``Caller.sees``; it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from . import wire
 from .callers import Caller
 from .core.advice import advice
+from .core.estimate import Start
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Attempt, Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
@@ -32,6 +33,7 @@ class Views:
     cause: str | None = None  # why there is no card at all
     halted: str | None = None  # why nothing can be written down, and so nothing starts
     progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
+    starts: Callable[[JobId], Start | None] = lambda _: None  # when a waiting job will probably start
 
     @classmethod
     def of(
@@ -44,8 +46,9 @@ class Views:
         cause: str | None = None,
         halted: str | None = None,
         progress: Mapping[JobId, wire.Progress] | None = None,
+        starts: Callable[[JobId], Start | None] = lambda _: None,
     ) -> Views:
-        return cls(state, caller, simulated, now, None if state.gpus else cause, halted, progress or {})
+        return cls(state, caller, simulated, now, None if state.gpus else cause, halted, progress or {}, starts)
 
     @cached_property
     def ranks(self) -> dict[JobId, int]:
@@ -74,7 +77,7 @@ class Views:
             current,
             waiting=words if queued else None,
             position=self.ranks.get(current.id) if queued else None,
-            estimated_start=None,
+            start=self.starts(current.id) if queued and not self.halted else None,
             simulated=self.simulated,
             progress=self.progress.get(current.id) if current.phase.active else None,
             explanation=told,
@@ -84,7 +87,7 @@ class Views:
         """The view of a job as the journal has it at an event; words on waiting only if it still does."""
         if self.state.jobs.get(job.id) == job:
             return self.job(job)
-        return job_view(job, waiting=None, position=None, estimated_start=None, simulated=self.simulated)
+        return job_view(job, waiting=None, position=None, start=None, simulated=self.simulated)
 
     def gpus(self) -> list[wire.GpuView]:
         cards = read_books(self.state, self.now).cards
@@ -203,7 +206,7 @@ def job_view(
     *,
     waiting: str | None,
     position: int | None,
-    estimated_start: float | None,
+    start: Start | None,
     simulated: bool,
     progress: wire.Progress | None = None,
     explanation: list[str] | None = None,
@@ -225,7 +228,8 @@ def job_view(
         waiting=waiting,
         explanation=explanation,
         position=position,
-        estimated_start=estimated_start,
+        estimated_start=None if start is None else start.at,
+        estimated_start_range=None if start is None else [start.earliest, start.latest],
         vram_mib=job.request.vram,
         gpus_requested=job.request.gpus,
         gpus=_refs(last.gpus) if last else [],

@@ -28,12 +28,33 @@ def demand_on(gpu: Gpu, grants: Sequence[Grant], jobs: Mapping[JobId, Job], hist
     seen, fresh = 0.0, 0.0
     for job_id in {grant.job_id for grant in grants}:
         job = jobs[job_id]
-        own = job.compute if job.compute is not None else history.compute(job.owner, job.name)
-        if all(grant.since >= gpu.sampled_at for grant in grants if grant.job_id == job_id):
-            fresh += own if own is not None else max(0.3, (job.request.vram or 0) / max(1, gpu.total))
+        own = _known_share(job, gpu, history)
+        if _is_unseen(job, gpu):
+            fresh += own or 0.0
         else:
             seen += own if own is not None else 1.0
     return fresh + (seen if measured >= FULL else measured)
+
+
+def freed_by(job: Job, gpu: Gpu, history: History) -> float:
+    """By how much less busy a card is sure to be once a job has left it, as ``demand_on`` counts."""
+    own = _known_share(job, gpu, history)
+    if own is not None:
+        return own
+    return 1.0 if (gpu.utilization_pct or 0.0) / 100.0 >= FULL else 0.0
+
+
+def _known_share(job: Job, gpu: Gpu, history: History) -> float | None:
+    """What a job was seen to use; before the card shows anything of it, what such a one may; None = unknown."""
+    own = job.compute if job.compute is not None else history.compute(job.owner, job.name)
+    if own is not None or not _is_unseen(job, gpu):
+        return own
+    return max(0.3, (job.request.vram or 0) / max(1, gpu.total))
+
+
+def _is_unseen(job: Job, gpu: Gpu) -> bool:
+    """Whether what it got on the card it got after the card was measured."""
+    return all(grant.since >= gpu.sampled_at for grant in job.grants if grant.gpu == gpu.uuid)
 
 
 def watched(running: list[Job], gpus: Mapping[GpuUuid, Gpu]) -> list[Job]:

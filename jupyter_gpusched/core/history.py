@@ -237,6 +237,10 @@ class History:
                 return what.format(count=len(runs.ordered), name=kin.name, gpus=kin.gpus, owner=kin.owner)
         return "no run seen yet"
 
+    def says_something(self, kin: Kin) -> bool:
+        """Whether there are runs from which the run time of such a job can be told."""
+        return any(len(runs.ordered) >= needed for runs, needed in self._families(kin))
+
     def _families(self, kin: Kin) -> Iterator[tuple[Runs, int]]:
         """The past of jobs like this one, most alike first, each with the number of runs that makes it believed."""
         person = self.people.get(kin.owner, _NOBODY)

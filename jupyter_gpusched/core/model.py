@@ -360,7 +360,8 @@ class Work:
 
     command: ``argv``, or ``shell`` (one string for ``sh -c``). script: ``path`` and ``args``.
     cell: ``source``, with captured values in the job folder's payload file (``has_payload``).
-    function: all in the payload. notebook: ``path``, kept as it was at submission, and ``parameters``.
+    function: all in the payload; of several calls in it the one with this ``item``.
+    notebook: ``path``, kept as it was at submission, and ``parameters``.
     inputs/outputs name variables; env is the submitter's, without per-attempt variables.
     """
 
@@ -377,6 +378,7 @@ class Work:
     outputs: tuple[str, ...] = ()
     python: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    item: int | None = None
 
 
 class Foreign(NamedTuple):

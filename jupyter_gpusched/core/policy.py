@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from .evict import clear_for, keep_cleared, leaving
+from .evict import being_cleared, clear_for, keep_cleared
 from .facts import Facts, Place, rests, waits_since
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, Grant, Job, JobId, Priority, Request
@@ -22,7 +22,7 @@ from .past import footprint
 from .persistent import Line
 from .queue import Lines, Rank, line_key
 from .quota import Quota
-from .room import Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
+from .room import Fit, Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
 from .state import State
 
@@ -97,6 +97,7 @@ class Pass:
         self.alike: list[list[_Head]] = []  # heads apart from those, by what fits or does not fit together
         self.urgent: list[_Head] = []
         self.dropped: set[JobId] = set()  # whose claim was given up in this pass
+        self.resting: set[JobId] = set()  # those of them that get none for a while
         self.failed: set[_Alike] = set()  # room only shrinks: these fit no more
         self.softly: Job | None = None  # whose soft claim is to be accounted for at the end
         self.claimed: tuple[str, ...] = ()
@@ -108,9 +109,11 @@ class Pass:
         while claimant is not None and self._is_firm(claimant):
             claimant = self._serve(claimant)
         self._gather_early()
-        self._try_in_turn(self.urgent)
+        passed, evicted = self._try_in_turn(self.urgent), len(self.evicted)
         while claimant is not None:
             claimant = self._serve(claimant)
+        if len(self.evicted) > evicted:
+            self._try_in_turn(passed)
         self._gather_late()
         self._go_through()
         self._settle()
@@ -220,10 +223,16 @@ class Pass:
         """Whether the limits of its owner keep it from starting now."""
         return self.quota is not None and self.quota.bars(job) is not None
 
-    def _try_in_turn(self, heads: list[_Head]) -> None:
-        """Start urgent ones that fit, in order, or have others evicted for them."""
+    def _try_in_turn(self, heads: list[_Head]) -> list[_Head]:
+        """Start urgent ones that fit, in order, or have others evicted for them; returns those that still wait.
+
+        Who was passed is tried again when something was evicted behind it: there may be more than that one needs.
+        """
+        passed: list[_Head] = []
+        evicted = len(self.evicted)
         while heads:
-            _, number, job_id = heappop(heads)
+            head = heappop(heads)
+            _, number, job_id = head
             if self._try(self.state.jobs[job_id], number):
                 following = self._next(number)
                 if following is not None and following[0][0]:
@@ -231,7 +240,11 @@ class Pass:
                 elif following is not None:
                     heappush(heads, following)
             elif self.policy.strict:
-                return
+                return []
+            else:
+                passed.append(head)
+        heapify(passed)
+        return passed if len(self.evicted) == evicted else self._try_in_turn(passed)
 
     def _go_through(self) -> None:
         """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
@@ -275,9 +288,12 @@ class Pass:
         return request, self.now + expected_s <= self.room.brief_until, compute
 
     def _start(self, job: Job) -> bool:
-        history, key = self.facts.history, line_key(job, self.facts.history)
-        compute = history.compute(job.owner, key.name) if self.measured else None
-        return self._start_at(job, history.expected_s(key.kin(job.request)), compute)
+        return self._start_at(job, self.facts.expected_s(job), self._compute(job))
+
+    def _compute(self, job: Job) -> float | None:
+        """The share of a card's processors that it is expected to use, where cards show how busy they are."""
+        history = self.facts.history
+        return history.compute(job.owner, line_key(job, history).name) if self.measured else None
 
     def _start_at(self, job: Job, expected_s: float, compute: float | None) -> bool:
         alike, ends_at = self._alike(job.request, expected_s, compute), self.now + expected_s
@@ -285,12 +301,15 @@ class Pass:
         if fit is None:
             self.failed.add(alike)
             return False
+        self._place(job, fit, compute)
+        return True
+
+    def _place(self, job: Job, fit: Fit, compute: float | None) -> None:
         grants = grants_for(job, fit, self.now)
         self.decisions.append(Placed(job.id, grants))
         self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
         self._took(job)
-        return True
 
     def _took(self, job: Job) -> None:
         if self.quota is not None:
@@ -309,11 +328,13 @@ class Pass:
         if job.claim.firm or self._spent(job.claim) <= self._budget(job):
             return job
         self._drop(job, rests_until=self.now + self.policy.rest_s)
-        return None
+        return self._oldest_overdue()
 
     def _drop(self, job: Job, *, rests_until: float | None = None) -> None:
         self.decisions.append(Claimed(job.id, None, rests_until=rests_until))
         self.dropped.add(job.id)
+        if rests_until is not None:
+            self.resting.add(job.id)
 
     def _oldest_overdue(self) -> Job | None:
         """The oldest ``_OLDEST`` are asked; younger ones have met much the same and are asked in their turn."""
@@ -323,13 +344,16 @@ class Pass:
             if rank.key > youngest:
                 return None
             job = self.state.jobs[rank.job_id]
-            if rests(job, now) or (job.claim_rests_until or now) > now or not self._is_free(job):
+            if rests(job, now) or self._claim_rests(job) or not self._is_free(job):
                 continue
             if self._is_barred(job):
                 continue
             if now - waits_since(job) >= facts.patience_s(job):
                 return job
         return None
+
+    def _claim_rests(self, job: Job) -> bool:
+        return job.id in self.resting or (job.claim_rests_until or self.now) > self.now
 
     def _is_firm(self, job: Job) -> bool:
         if job.claim is not None and job.claim.firm:
@@ -347,7 +371,7 @@ class Pass:
         if self._start(job):
             return self._oldest_overdue()
         if self.policy.evicts and self._evict_for(job):
-            return None
+            return self._oldest_overdue()
         if self._is_firm(job):
             self._keep_firmly(job)
         else:
@@ -410,37 +434,46 @@ class Pass:
 
     def _serve_evictors(self) -> None:
         """Jobs for which others were evicted: they start, or what they wait for is still leaving, or it was in vain."""
-        evictors = [self.state.jobs[job_id] for job_id in self.state.claimants]
-        for job in sorted(evictors, key=_claim_order):
-            claim = job.claim
-            if claim is None or not claim.evicting or self._start(job):
-                continue
-            if self._is_being_cleared(claim) and still_good(self.room, job.request, claim):
+        claimants = sorted((self.state.jobs[job_id] for job_id in self.state.claimants), key=_claim_order)
+        evictors = [(job, job.claim) for job in claimants if job.claim is not None and job.claim.evicting]
+        for at, (job, claim) in enumerate(evictors):
+            room, compute = self.room, self._compute(job)
+            for other, others in evictors[at + 1 :]:
+                room = keep_cleared(self.state, room, other.request, others, self.evicted)
+            fit = find(room, job.request, compute=compute)
+            if fit is not None:
+                self._place(job, fit, compute)
+            elif self._is_being_cleared(job, claim) and still_good(self.room, job.request, claim):
                 self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
             else:
                 self._drop(job)
 
-    def _is_being_cleared(self, claim: Claim) -> bool:
-        cards = (self.room.cards[uuid] for uuid in claim.gpus if uuid in self.room.cards)
-        return any(
-            leaving(grant, self.state.jobs[grant.job_id], self.evicted) for card in cards for grant in card.grants
-        )
+    def _is_being_cleared(self, job: Job, claim: Claim) -> bool:
+        return being_cleared(self.state, self.room, job.request, claim, self.evicted)
 
     def _evict_for(self, job: Job) -> bool:
         """Have preemptible jobs ended so that this one can start in a moment, if that is worth it."""
         if not self.policy.evicts:
             return False
-        found = clear_for(self.state, self.room, job, self.now, worth=self._worth(job), ended=self.evicted)
+        found = clear_for(
+            self.state,
+            self.room,
+            job,
+            self.now,
+            worth=self._worth(job),
+            ended=self.evicted,
+            compute=self._compute(job),
+        )
         if found is None:
             return False
         claim = Claim(found.cards, self.now, evicting=True)
-        if not found.victims and not self._is_being_cleared(claim):
+        if not found.victims and not self._is_being_cleared(job, claim):
             return False  # memory is not what it lacks, and nothing that could be ended or awaited would help
         for victim in found.victims:
             self.decisions.append(Evicted(victim, self.state.jobs[victim].attempt, job.owner))
         self.evicted.update(found.victims)
         self.decisions.append(Claimed(job.id, claim))
-        self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
+        self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted, fresh=found.victims)
         self.placed[job.id] = (job, ())
         self._took(job)
         return True

@@ -213,7 +213,7 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     ended = {job.id: job for job in event.ended} if isinstance(event, Submitted) else {}
     latest = [change.job for change in changes if isinstance(change, Change)]
     while latest:
-        streaks, full = judged(state.streaks, latest)
+        streaks, full = judged(state.streaks, [job for job in latest if not _had_ended(before, job)])
         if streaks:
             streaks = {batch_id: streak for batch_id, streak in streaks.items() if batch_id in state.asides.batches}
         state = state if streaks == state.streaks else replace(state, streaks=streaks)
@@ -237,6 +237,12 @@ def _limited(state: State, event: LimitsChanged, now: float) -> Step:
     settings = replace(state.settings, limits=event.limits)
     change = MachineChange(state.operations, "limits_changed", now, {"by": event.by})
     return Step(replace(state, settings=settings), (change,))
+
+
+def _had_ended(before: State, job: Job) -> bool:
+    """Whether it is only its memory that an ended job lets go of."""
+    known = before.jobs.get(job.id)
+    return known is not None and known.phase.final
 
 
 def _ordered(state: State, event: Quarantined | Returned | Drained | Resumed, now: float) -> Step:

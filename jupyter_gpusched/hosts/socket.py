@@ -314,6 +314,7 @@ def _queue_frame(queued: list[Frame]) -> str:
             view["position"],
             view["estimated_start"],
             None if view["waiting"] is None else texts.setdefault(view["waiting"], len(texts)),
+            view["estimated_start_range"],
         )
         for view in queued
     ]

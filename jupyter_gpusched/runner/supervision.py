@@ -27,7 +27,7 @@ from .records import (
     to_json,
     write_file,
 )
-from .tree import adopt_orphans, boot_id, name_of, parent, read_file, send_all, start_time, tree
+from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, send_all, start_time, tree
 
 TYPE_CHECKING = False  # ``typing`` itself would be a slow import
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Attempt:
         self.started_at: float | None = None
         self.ended_at = 0.0
         self.limit_at: float | None = None  # monotonic
+        self.notice_at: float | None = None  # monotonic; when the job is warned of its limit
         self.cap = LogCap(folder, 2, None, 0.0)  # until the job runs
         self.kill_at: float | None = None  # monotonic; set once the tree is being ended
         self.told: set[int] = set()  # who got SIGTERM
@@ -200,6 +201,9 @@ class Attempt:
         """The job runs. A NUL on the pipe to the host is the sign to look; its end will be the second one."""
         limit = self.order["time_limit_s"]
         self.limit_at = None if limit is None else time.monotonic() + float(limit)  # type: ignore[arg-type]
+        notice = self.order.get("notice")
+        if notice is not None and self.limit_at is not None:
+            self.notice_at = self.limit_at - notice[1]  # type: ignore[index]
         os.dup2(log, 2)
         os.close(log)
         try:
@@ -220,6 +224,8 @@ class Attempt:
                 self.stop_requested()
             elif self.limit_at is not None and time.monotonic() >= self.limit_at:
                 self.time_out()
+            if self.notice_at is not None and time.monotonic() >= self.notice_at:
+                self.give_notice()
             if arrived == GROWN:
                 self.cap.noticed(time.monotonic())
             self.cap.look(time.monotonic())
@@ -244,7 +250,7 @@ class Attempt:
     def sleep(self) -> int | None:
         """Wait for a signal or the next deadline; the signal that came, if any."""
         now = time.monotonic()
-        waits = [at - now for at in (self.cap.look_at, self.limit_at) if at is not None]
+        waits = [at - now for at in (self.cap.look_at, self.limit_at, self.notice_at) if at is not None]
         if self.kill_at is not None:
             waits.append(LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now))
         if not waits:
@@ -282,6 +288,14 @@ class Attempt:
         self.limit_at = None
         if self.kill_at is None and self.status is None:
             self.begin_stop("timeout")
+
+    def give_notice(self) -> None:
+        """Warn those that wait for this signal; for all others it would be the end."""
+        self.notice_at = None
+        if self.kill_at is None and self.status is None:
+            number = int(self.order["notice"][0])  # type: ignore[index]
+            waiting = {pid: started for pid, started in self.living().items() if catches(pid, number)}
+            send_all(waiting, number)
 
     def begin_stop(self, reason: str) -> None:
         """The stop file decides, whoever wrote it first; the signal goes to all processes."""

@@ -19,7 +19,7 @@ import { savedView } from './saved';
 import { State, store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
-import { isFinal, lasted, seconds, sentence, wants } from './words';
+import { expected, isFinal, lasted, seconds, sentence, wants } from './words';
 
 export const MIME = 'application/vnd.gpusched.job+json';
 
@@ -184,7 +184,7 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
       <div className="gpusched-facts" data-testid="gpusched-facts">
         <code>{view.id}</code> · {factsOf(view, live || isFinal(view) ? now : null)}
       </div>
-      {why && <Why view={view} words={`${why}${expected(view, now)}`} />}
+      {why && <Why view={view} words={[why, expected(view, now)].filter(Boolean).join(' · ')} />}
       {live && view.progress && !isFinal(view) && <ProgressBar progress={view.progress} />}
       {live && <MemoryBar view={view} gpus={state.gpus} files={files} active />}
       {view.advice && (
@@ -218,8 +218,3 @@ function remaining(view: JobView, now: number): string {
     : trans.__('%1 left of %2', seconds(view.started_at + view.time_limit_s - now), seconds(view.time_limit_s));
 }
 
-function expected(view: JobView, now: number): string {
-  return view.phase !== 'queued' || view.estimated_start === null
-    ? ''
-    : ` · ${trans.__('expected to start in about %1', seconds(view.estimated_start - now))}`;
-}

@@ -14,7 +14,8 @@ export function savedView(data: unknown, id: string): JobView | null {
     overuse_mib: null,
     explanation: null,
     progress: null,
-    estimated_start: null
+    estimated_start: null,
+    estimated_start_range: null
   };
 }
 

@@ -11,8 +11,8 @@ export interface Sample {
   readonly utilization_pct: number | null;
 }
 
-/** A waiting job's id, position, estimated start, and which of the frame's texts says what it waits for. */
-export type Place = readonly [string, number | null, number | null, number | null];
+/** A waiting job's id, position, estimated start, which of the frame's texts says what it waits for, and its range. */
+export type Place = readonly [string, number | null, number | null, number | null, number[] | null];
 
 export type Frame =
   | {
@@ -184,11 +184,11 @@ function takeJob(draft: Draft, frame: Extract<Frame, { type: 'job' }>): boolean 
 /** Fresh words on waiting jobs; a job that has moved on since keeps its newer view. */
 function takeQueue(jobs: Map<string, JobView>, places: readonly Place[], texts: readonly string[]): boolean {
   let changed = false;
-  for (const [id, position, estimated_start, text] of places) {
+  for (const [id, position, estimated_start, text, range] of places) {
     const view = jobs.get(id);
     if (view?.phase === 'queued') {
       const waiting = text === null ? null : (texts[text] ?? null);
-      jobs.set(id, { ...view, position, estimated_start, waiting });
+      jobs.set(id, { ...view, position, estimated_start, estimated_start_range: range, waiting });
       changed = true;
     }
   }

@@ -141,6 +141,7 @@ export interface JobView {
   explanation: string[] | null;
   position: number | null;
   estimated_start: number | null;
+  estimated_start_range: number[] | null;
   vram_mib: number | null;
   gpus_requested: number;
   gpus: GpuRef[];

@@ -100,10 +100,13 @@ export function sentence(view: JobView): string {
   return view.overuse_mib ? trans.__('uses %1 more than it asked for', mib(view.overuse_mib)) : '';
 }
 
-/** When it is expected to start, if anybody can say. */
+/** When it is expected to start, and between which moments, if anybody can say. */
 export function expected(view: JobView, now: number): string {
   const at = view.phase === 'queued' ? view.estimated_start : null;
-  return at === null ? '' : trans.__('starts in about %1', seconds(at - now));
+  const [earliest, latest] = view.estimated_start_range ?? [];
+  return at === null || earliest === undefined || latest === undefined
+    ? ''
+    : trans.__('starts at about %1 (%2 to %3)', ...[at, earliest, latest].map(one => moment(one, now)));
 }
 
 function ending(view: JobView): string {

@@ -45,12 +45,13 @@ test('a deleted job is gone', () => {
 
 test('fresh words reach waiting jobs only', () => {
   const state = apply(begun(job('a'), job('b', { phase: 'running' })), [
-    { type: 'queue', waiting: ['no room'], places: [['a', 2, 90, 0], ['b', 1, null, 0], ['c', 3, null, null]] }
+    { type: 'queue', waiting: ['no room'], places: [['a', 2, 90, 0, [80, 120]], ['b', 1, null, 0, null], ['c', 3, null, null, null]] }
   ]);
   assert.deepEqual(
     [state.jobs.get('a')?.waiting, state.jobs.get('a')?.position, state.jobs.get('a')?.estimated_start],
     ['no room', 2, 90]
   );
+  assert.deepEqual(state.jobs.get('a')?.estimated_start_range, [80, 120]);
   assert.equal(state.jobs.get('b')?.waiting, null);
   assert.equal(state.jobs.has('c'), false);
 });

@@ -15,6 +15,7 @@ export function job(id: string, more: Partial<JobView> = {}): JobView {
     explanation: null,
     position: null,
     estimated_start: null,
+    estimated_start_range: null,
     vram_mib: 4096,
     gpus_requested: 1,
     gpus: [],

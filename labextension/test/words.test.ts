@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { sharesOf } from '../src/shares';
 import { speak, trans } from '../src/translation';
-import { expected, holding, lasted, mib, phaseName, progressed, seconds, sentence, wants } from '../src/words';
+import { expected, holding, lasted, mib, moment, phaseName, progressed, seconds, sentence, wants } from '../src/words';
 import { gpu, holder, job } from './views';
 
 test('missing is n/a and never zero', () => {
@@ -27,7 +27,11 @@ test('what a job asks for', () => {
 test('a waiting job says why, where it stands and when it is expected to start', () => {
   const waits = job('a', { waiting: 'needs 4G', position: 3, estimated_start: 160 });
   assert.equal(sentence(waits), 'needs 4G (number 3 in the queue)');
-  assert.equal(expected(waits, 100), 'starts in about 1m00s');
+  const at = new Date(2026, 2, 2, 14, 20).getTime() / 1000;
+  const told = job('a', { estimated_start: at, estimated_start_range: [at - 1800, at + 3000] });
+  const [about, from, to] = [at, at - 1800, at + 3000].map(one => moment(one, at));
+  assert.equal(expected(told, at), `starts at about ${about} (${from} to ${to})`);
+  assert.equal(expected(job('a', { estimated_start: null }), at), '');
   assert.equal(lasted(waits, 130), 'waiting for 30s');
 });
 

@@ -142,7 +142,7 @@ async def test_what_a_waiting_job_waits_for_is_kept_true_without_events_of_its_o
     waiting = client.submit(command("true", gpus=2, vram="20G"))
 
     def sentence(f):
-        return next((f["waiting"][text] for job_id, _, _, text in f["places"] if job_id == waiting), None)
+        return next((f["waiting"][text] for job_id, _, _, text, _ in f["places"] if job_id == waiting), None)
 
     def says(words):
         return lambda f: f["type"] == "queue" and words(sentence(f))
@@ -186,7 +186,16 @@ async def test_a_tab_to_which_nothing_new_is_sent_hears_that_the_server_is_there
 
 
 def test_texts_on_which_many_wait_are_sent_once():
-    views = [{"id": f"a{n}", "position": n, "estimated_start": None, "waiting": f"card {n % 2}"} for n in range(4)]
+    views = [
+        {
+            "id": f"a{n}",
+            "position": n,
+            "estimated_start": None,
+            "estimated_start_range": None,
+            "waiting": f"card {n % 2}",
+        }
+        for n in range(4)
+    ]
     told = json.loads(stream._queue_frame(views))
     assert told["waiting"] == ["card 0", "card 1"]
     assert [place[3] for place in told["places"]] == [0, 1, 0, 1]

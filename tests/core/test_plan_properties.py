@@ -44,7 +44,8 @@ def cards(draw):
             )
         )
         used = draw(st.sampled_from([0, 0, 300, 6 * G]))
-        return card(index, **{"total": total, "used": used, "at": NOW, **more})
+        busy = draw(st.sampled_from([None, None, 40.0, 100.0]))
+        return card(index, **{"total": total, "used": used, "at": NOW, "utilization_pct": busy, **more})
 
     return [one(index) for index in range(draw(st.integers(0, 3)))]
 

@@ -139,6 +139,81 @@ def test_no_more_work_is_lost_than_the_urgent_job_is_worth():
     assert world.running() == {"low"}
 
 
+def test_nobody_is_evicted_for_a_job_that_would_still_lack_cpus():
+    world = World(card())
+    world.submit(job("host", gpus=0, cpus=SETTINGS.cpus))
+    low = job("low", vram=20 * G, priority=Priority.LOW)
+    world.submit(low, job("urgent", vram=20 * G, cpus=1, priority=Priority.HIGH))
+    world.sleep(60.0)
+    assert world.running() == {"host", "low"}
+    assert world.state.jobs["low"].attempt == 1
+
+
+def test_the_cpus_of_who_is_evicted_count_for_the_urgent_job_and_are_kept_for_it():
+    world = World(card())
+    world.submit(job("low", vram=20 * G, cpus=10, priority=Priority.LOW))
+    world.sleep(30.0)
+    world.submit(job("urgent", vram=20 * G, cpus=16, priority=Priority.HIGH))
+    assert world.phase("low") is Phase.STOPPING
+    world.submit(job("host", gpus=0, cpus=4))
+    world.end("low", code=143)
+    world.sleep(2.0)
+    assert world.running() == {"urgent"}
+
+
+def test_nobody_is_evicted_for_a_job_whose_card_would_still_be_too_busy():
+    world = World(card(utilization_pct=90.0), settings=replace(SETTINGS, compute_limit=1.5))
+    world.submit(job("here", vram=4 * G))
+    world.sleep(30.0)
+    low = by("bob", job("low", vram=4 * G, priority=Priority.LOW))
+    world.submit(*low, *by("cleo", job("urgent", vram=20 * G, priority=Priority.HIGH)))
+    world.sleep(60.0)
+    assert world.running() == {"here", "low"}
+    assert world.state.jobs["low"].attempt == 1
+
+
+def test_a_card_that_is_too_busy_is_cleared_for_an_urgent_job_even_if_it_has_the_memory():
+    world = World(card(utilization_pct=90.0), settings=replace(SETTINGS, compute_limit=1.5))
+    world.submit(job("low", vram=4 * G, priority=Priority.LOW))
+    world.sleep(30.0)
+    world.submit(*by("bob", job("urgent", vram=20 * G, priority=Priority.HIGH)))
+    assert world.phase("low") is Phase.STOPPING
+    world.end("low", code=143)
+    world.sleep(2.0)
+    assert "urgent" in world.running()
+
+
+def test_what_an_eviction_frees_beyond_its_purpose_is_left_to_a_smaller_urgent_job_at_once():
+    world = World(card())
+    world.submit(job("low", vram=24 * G, priority=Priority.LOW))
+    world.sleep(400.0)
+    small = replace(job("small", vram=G, priority=Priority.HIGH), time_limit_s=60.0)  # is not worth the eviction
+    world.submit(small, job("large", vram=20 * G, priority=Priority.HIGH))
+    claims = [one.claim for one in world.state.jobs.values() if one.claim is not None]
+    assert [claim.evicting for claim in claims] == [True, True]
+    world.end("low", code=143)
+    world.sleep(2.0)
+    assert world.running() == {"small", "large"}
+
+
+def test_of_two_jobs_for_which_cards_are_cleared_none_takes_the_place_of_the_other():
+    world = World(*cards(2))
+    world.submit(job("low", cpus=12, vram=20 * G, priority=Priority.LOW), job("high", vram=4 * G, exclusive=True))
+    world.sleep(400.0)
+    world.end("high")
+    world.sleep(2.0)
+    late = job("late", vram=20 * G, cpus=8, exclusive=True, priority=Priority.HIGH)
+    world.submit(replace(late, time_limit_s=900.0), job("early", vram=None, priority=Priority.HIGH))
+    claimed = {one.id: one.claim.gpus for one in world.state.jobs.values() if one.claim is not None}
+    assert world.phase("low") is Phase.STOPPING
+    world.sleep(2.0)
+    assert world.running() == set()
+    assert len(claimed) == 2
+    world.end("low", code=143)
+    world.sleep(2.0)
+    assert world.running() == {"late", "early"}
+
+
 def test_a_claim_that_idles_too_much_rests_and_others_start_meanwhile():
     world = World(*cards(2), settings=replace(HASTY, policy=replace(HASTY.policy, budget=0.01, evicts=False)))
     world.submit(job("long", vram=10 * G))
