@@ -20,4 +20,3 @@ def test_a_terminal_of_the_server_finds_the_service_and_doctor_is_content(ann):
     health = ann.kernel.run("!python -m jupyter_gpusched.cli doctor; echo exit $?")
     assert "exit 0" in health, health
     assert ann.hub.service_url in health, health
-    print(health)
