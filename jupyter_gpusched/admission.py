@@ -7,7 +7,9 @@ they are put together and queued.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,7 +33,9 @@ from .core.model import (
     Work,
     WrongPhase,
 )
-from .drafts import PLACEHOLDER, Raw, Reader
+from .core.quota import check_queue, check_terms, longest_time_s, waiting_of
+from .core.state import State
+from .drafts import PLACEHOLDER, Raw, Reader, numbered
 from .engine import Engine
 from .launch.folders import remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
@@ -52,14 +56,14 @@ class Admission:
         self._gpus = gpus
         self._owners = owners
         self._amending = anyio.Lock()
+        self._on_their_way: Counter[str] = Counter()
 
     async def submit(
-        self, raws: Sequence[object], *, owner: str, home: str, array: wire.ArrayRequest | None = None
+        self, raws: Sequence[object], *, by: Caller, array: wire.ArrayRequest | None = None
     ) -> list[JobId]:
         """Check submissions and queue all of them or none; returns their ids once they are on disk.
 
-        owner  who the kernel or the Hub says the caller is, never what a request says.
-        home   the owner's home, where a job without ``cwd`` runs.
+        by     who the kernel or the Hub says the caller is, never what a request says.
         array  that they are the elements of one, and what these have in common.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
@@ -74,11 +78,9 @@ class Admission:
                 else Raw(raw)
                 for raw in whole
             ]
-        return await self._submit(given, owner=owner, home=home, array=array)
+        return await self._submit(given, by=by, array=array)
 
-    async def _submit(
-        self, raws: Sequence[Raw], *, owner: str, home: str, array: wire.ArrayRequest | None = None
-    ) -> list[JobId]:
+    async def _submit(self, raws: Sequence[Raw], *, by: Caller, array: wire.ArrayRequest | None = None) -> list[JobId]:
         engine = self._engine
         if array is not None and len(raws) > wire.LARGEST_ARRAY:
             raise BadRequest(
@@ -88,17 +90,34 @@ class Admission:
             )
         await engine.cards_seen()
         throttle = None if array is None else array.throttle
-        runs_as = await self._runs_as(owner)
+        runs_as = await self._runs_as(by.user)
         reader = Reader(
             engine.state, engine.store, self._gpus, engine.folder,
-            owner=owner, home=home, runs_as=runs_as, now=engine.clock(),
+            owner=by.user, home=by.home, runs_as=runs_as, now=engine.clock(),
         )  # fmt: skip
         read = partial(reader.read, raws, array=array is not None, throttle=throttle)
         drafts = read() if len(raws) == 1 and _is_light(raws[0]) else await anyio.to_thread.run_sync(read)
-        jobs = await with_parents([draft.job for draft in drafts], engine, owner=owner)
+        asked = _on_allowed_terms([replace(draft.job, groups=by.groups) for draft in drafts], engine.state)
+        jobs = await with_parents(asked, engine, owner=by.user)
         works = {draft.job.id: draft.work for draft in drafts}
         kept = {draft.job.id: draft.kept for draft in drafts if draft.kept is not None}
-        return await (self._with_files(jobs, works, kept, runs_as) if kept else engine.submit(jobs, works))
+        with self._entering(by, len(jobs)):
+            return await (self._with_files(jobs, works, kept, runs_as) if kept else engine.submit(jobs, works))
+
+    @contextmanager
+    def _entering(self, by: Caller, count: int) -> Iterator[None]:
+        """Jobs on their way into the queue count as waiting, so that many at once are not too many."""
+        state, owner = self._engine.state, by.user
+        if state.settings.limits:
+            waiting = waiting_of(owner, state.jobs.values()) + self._on_their_way[owner]
+            check_queue(owner, by.groups, state, waiting=waiting, joining=count)
+        self._on_their_way[owner] += count
+        try:
+            yield
+        finally:
+            self._on_their_way[owner] -= count
+            if not self._on_their_way[owner]:
+                del self._on_their_way[owner]
 
     async def amend(self, job_id: JobId, changes: object, *, by: Caller) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
@@ -111,6 +130,11 @@ class Admission:
                     raise _too_late(job)
                 state = self._engine.state
                 check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
+                if not by.admin:
+                    check_terms(
+                        replace(job, request=terms.request, priority=terms.priority, time_limit_s=terms.time_limit_s),
+                        state,
+                    )
                 await self._engine.amend(job_id, terms, by=by.user)
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, by.sees)) from None
@@ -145,14 +169,14 @@ class Admission:
         except IllegalTransition as error:
             raise _out_of_queue(await self._engine.job(error.job.id, by.sees)) from None
 
-    async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
+    async def resubmit(self, job: Job, changes: object, *, by: Caller) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
 
         changes  fields of a submission to be given anew; null stands for the default.
         """
-        return (await self._submit([await self._again(job, changes)], owner=owner, home=home))[0]
+        return (await self._submit([await self._again(job, changes)], by=by))[0]
 
-    async def resubmit_many(self, jobs: Sequence[Job], changes: object, *, owner: str, home: str) -> list[JobId]:
+    async def resubmit_many(self, jobs: Sequence[Job], changes: object, *, by: Caller) -> list[JobId]:
         """As ``resubmit``, as one array whose elements keep their numbers; all or none."""
         key = changes.get("idempotency_key") if isinstance(changes, dict) else None
         raws = []
@@ -160,7 +184,7 @@ class Admission:
             own = {**changes, "idempotency_key": f"{key}-{job.id}"} if isinstance(changes, dict) and key else changes
             raws.append(replace(await self._again(job, own), number=job.array_index))
         throttle = next((job.throttle for job in jobs), None)
-        return await self._submit(raws, owner=owner, home=home, array=wire.ArrayRequest(throttle=throttle))
+        return await self._submit(raws, by=by, array=wire.ArrayRequest(throttle=throttle))
 
     async def _again(self, job: Job, changes: object) -> Raw:
         if not isinstance(changes, dict):
@@ -226,6 +250,19 @@ class Admission:
             if refused:
                 await anyio.to_thread.run_sync(drop, refused, self._engine.folder)
         return queued
+
+
+def _on_allowed_terms(jobs: Sequence[Job], state: State) -> list[Job]:
+    """The jobs with the time limits that their owner's limits give them. Raises ``LimitReached``."""
+    allowed = []
+    for number, job in enumerate(jobs):
+        try:
+            check_terms(job, state)
+        except BadRequest as error:
+            raise numbered(error, number, len(jobs)) from None
+        limited = job if job.time_limit_s is not None else replace(job, time_limit_s=longest_time_s(job, state))
+        allowed.append(limited)
+    return allowed
 
 
 def _is_light(raw: Raw) -> bool:

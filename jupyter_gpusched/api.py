@@ -27,6 +27,7 @@ from .launch import attempt as files
 from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
+from .oversight import AdminLimitsHandler, LimitsHandler, LogOfEventsHandler, ReportHandler
 from .places import API
 from .respec import spec_of
 from .submission import read_order, read_submission
@@ -87,7 +88,7 @@ class JobsHandler(Handler):
     async def post(self) -> None:
         asked, caller = read_submission(await self.body()), self.caller
         admission = self.desk.admission
-        ids = await admission.submit(asked.jobs, owner=caller.user, home=caller.home, array=asked.array)
+        ids = await admission.submit(asked.jobs, by=caller, array=asked.array)
         if not asked.batch:
             self.answer(wire.Created(id=ids[0]), HTTPStatus.CREATED)
             return
@@ -348,6 +349,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("admin/quarantine", QuarantineHandler),
     ("admin/drain", DrainHandler),
     ("admin/resume", ResumeHandler),
+    ("limits", LimitsHandler),
+    ("admin/limits", AdminLimitsHandler),
+    ("admin/report", ReportHandler),
+    ("admin/events", LogOfEventsHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]

@@ -106,6 +106,14 @@ def _machine_commands(commands: Any) -> None:
     resume = _command(commands, "resume", _resume, "end a drain", as_json=True)
     for command in (quarantine, release, drain, resume):
         command.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
+    limits = _command(commands, "limits", _oversee, "what you may have at a time, and have", as_json=True)
+    limits.add_argument("--all-users", action="store_true", help="the limits of all (for administrators)")
+    limits.add_argument("--reload", action="store_true", help="read their file again (for administrators)")
+    report = _command(commands, "report", _oversee, "what each user had (for administrators)", as_json=True)
+    events = _command(commands, "events", _oversee, "who did what when (for administrators)", as_json=True)
+    events.add_argument("--limit", type=_positive, default=200, help="at most so many, the newest", metavar="N")
+    for command in (report, events):
+        command.add_argument("--since", default="7d", help="how far back: 12h, 7d", metavar="SPAN")
     serve = _command(commands, "serve", _serve, "be the host of this machine until stopped")
     serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
     serve.add_argument("--system", action="store_true", help="serve all users of this machine (needs root)")
@@ -380,6 +388,24 @@ def _alerts(asked: argparse.Namespace) -> int:
     from .describe import alerts_list
 
     print(alerts_list(alerts) or "Nothing needs attention.")
+    return DONE
+
+
+def _oversee(asked: argparse.Namespace) -> int:
+    from .overview import answer
+
+    view, text = answer(
+        asked.command,
+        _client(),
+        since=getattr(asked, "since", "7d"),
+        everybody=getattr(asked, "all_users", False),
+        reread=getattr(asked, "reload", False),
+        limit=min(1000, getattr(asked, "limit", 200)),
+    )
+    if asked.json:
+        _print_json(view)
+    else:
+        print(text)
     return DONE
 
 

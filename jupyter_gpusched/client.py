@@ -94,6 +94,25 @@ class Client:
     def resume(self, cause: str | None = None) -> View:
         return self._post("admin/resume", {"cause": cause})
 
+    def limits(self) -> View:
+        """What the caller may have at a time, and has."""
+        return self._get("limits")
+
+    def all_limits(self) -> View:
+        return self._get("admin/limits")
+
+    def reread_limits(self) -> View:
+        """Have the host read the limits' file again; answers with the limits in force."""
+        return self._post("admin/limits", {})
+
+    def report(self, since: float) -> View:
+        """What each user had, of the jobs submitted after this time."""
+        return self._get("admin/report", since=f"{since:.3f}")
+
+    def log_of_events(self, limit: int) -> list[View]:
+        """The newest of what happened, oldest first."""
+        return list(self._get("admin/events", limit=limit)["items"])
+
     def events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """What happens, frame by frame, without end; goes on after a reconnect where it stopped.
 

@@ -137,10 +137,11 @@ def time_of_day(at: float, now: float) -> str:
 def explained(view: View) -> str:
     """Why it waits or how it ended, and what became of each attempt; one sentence a line."""
     first = sentence(view) or ("it succeeded" if view["phase"] == "succeeded" else f"it is {view['phase']}")
-    attempts = [attempt for attempt in view["attempts"] if attempt["message"]]
-    if len(attempts) == 1 and view["phase"] in FINAL:
-        attempts = []  # the job's own sentence says the same
-    told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
+    same = len(view["attempts"]) == 1 and view["phase"] in FINAL  # the job's own sentence says how it ended
+    told = []
+    for attempt in view["attempts"]:
+        said = (attempt.get("placement"), None if same else attempt["message"])
+        told += [f"attempt {attempt['number']}: {one_line(words)}" for words in said if words]
     queued = [one_line(sentence) for sentence in view.get("explanation") or []]
     advice = one_line(view["advice"])
     return "\n".join([first, *queued, *told, *([advice] if advice and advice != first else [])])
@@ -245,7 +246,11 @@ def job_rows(views: Sequence[View], now: float | None = None) -> list[list[str]]
     """A table of jobs: heading first."""
     now = time.time() if now is None else now
     heading = ["ID", "PHASE", "NAME", "VRAM", "GPUS", "ON", "TIME", "WHY"]
-    return [heading, *(_job_row(view, now) for view in views)]
+    rows = [heading, *(_job_row(view, now) for view in views)]
+    if len({view["user"] for view in views}) < 2:
+        return rows
+    users = ["USER", *(one_line(view["user"]) for view in views)]
+    return [[row[0], user, *row[1:]] for row, user in zip(rows, users, strict=True)]
 
 
 def _job_row(view: View, now: float) -> list[str]:

@@ -99,9 +99,9 @@ class Reader:
             try:
                 drafts.append(self._read(raw, self.now + place * BATCH_STEP_S, member))
             except BadRequest as error:
-                raise _numbered(error, place, len(raws)) from None
+                raise numbered(error, place, len(raws)) from None
             except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
-                raise _numbered(BadRequest(f"The job cannot be checked: {error}."), place, len(raws)) from None
+                raise numbered(BadRequest(f"The job cannot be checked: {error}."), place, len(raws)) from None
         return drafts
 
     def _read(self, raw: Raw, at: float, member: Member | None) -> Draft:
@@ -202,7 +202,7 @@ def _works(attempt: Callable[[], object]) -> bool:
     return True
 
 
-def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:
+def numbered(error: BadRequest, number: int, count: int) -> BadRequest:
     if count == 1:
         return error
     return type(error)(f"Job {number} of the batch: {error.message}", field=error.field, hint=error.hint)

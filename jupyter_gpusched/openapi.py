@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from . import wire
+from . import administration, wire
 from ._version import __version__
 from .core.model import Phase
 
@@ -26,6 +26,7 @@ _TYPES = (
     wire.CancelRequest, wire.HoldRequest, wire.ManyRequest, wire.JobIds, wire.ArrayView,
     wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
     wire.JobEvents, wire.AlertList, wire.DrainState, wire.QuarantineRequest, wire.CauseRequest, *FRAMES,
+    administration.OwnLimits, administration.AllLimits, administration.Report, administration.Log,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -35,14 +36,15 @@ BYTES: Schema = {"type": "string", "format": "binary"}
 
 _ERRORS = {
     400: "The request cannot be read.",
-    403: "Another user's host; behind a Jupyter server also: no login, token or permission.",
+    401: "Nobody can say who asks.",
+    403: "Another user's host, or for administrators only; in a Jupyter server: no login, token or permission.",
     404: "There is no such job, or not one of yours.",
     409: "Not possible as things stand; the hint says what to do.",
     413: "The body is too large.",
     422: "The request is understood and refused; `field` names the culprit.",
     503: "The host cannot answer now; try again in a moment.",
 }
-_ALWAYS = (400, 403, 503)
+_ALWAYS = (400, 401, 403, 503)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,12 @@ _OF_LOG = (
     _ATTEMPT,
     Parameter("offset", "first byte", _COUNT),
     Parameter("limit", "at most so many bytes (8 MiB at once)", _COUNT),
+)
+_SUBMITTED_SINCE = Parameter("since", "only jobs submitted after this time, seconds since the epoch (default: a week)",
+                             {"type": "number", "minimum": 0, "maximum": 10**15})  # fmt: skip
+_OF_LOG_OF_EVENTS = (
+    Parameter("cursor", "the `next_cursor` of the page before", _COUNT),
+    Parameter("limit", "at most so many (default 200, at most 1000)", _COUNT),
 )
 _NEWEST = Parameter("newest", "of a long answer only about so many bytes from its end", _COUNT)
 _SINCE = Parameter("after", "the `seq` of the last frame you have; without it a snapshot comes first", _COUNT)
@@ -163,6 +171,14 @@ OPERATIONS = (
               wire.DrainState, body=_ref(wire.CauseRequest), refuses=(413, 422)),
     Operation("post", "admin/resume", "End a drain.", 200, wire.DrainState, body=_ref(wire.CauseRequest),
               refuses=(413, 422)),
+ Operation("get", "limits", "What you may have at a time, and have.", 200, administration.OwnLimits),
+    Operation("get", "admin/limits", "The limits of all users.", 200, administration.AllLimits),
+    Operation("post", "admin/limits", "Read the limits' file again; nothing that runs is ended.", 200,
+              administration.AllLimits, body=_ref(wire.CauseRequest), refuses=(413, 422)),
+    Operation("get", "admin/report", "What each user had: jobs, waits, failures, GPU hours.", 200,
+              administration.Report, query=(_SUBMITTED_SINCE,), refuses=(422,)),
+    Operation("get", "admin/events", "Who did what when, oldest first; without `cursor` the newest.", 200,
+              administration.Log, query=_OF_LOG_OF_EVENTS, refuses=(422,)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
               FRAMES, media="application/x-ndjson", query=(_SINCE, _ALL_USERS), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),

@@ -94,6 +94,8 @@ class GpuRef(msgspec.Struct, kw_only=True):
 
 
 class AttemptView(msgspec.Struct, kw_only=True):
+    """One run of a job. ``placement`` says in a sentence why it got the cards that it got."""
+
     number: int
     outcome: str | None
     reason: str | None
@@ -104,6 +106,7 @@ class AttemptView(msgspec.Struct, kw_only=True):
     exit_code: int | None
     signal: int | None
     peak_vram_mib: int | None
+    placement: str | None = None
 
 
 class Progress(msgspec.Struct, kw_only=True, frozen=True):

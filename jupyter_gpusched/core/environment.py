@@ -45,6 +45,9 @@ PER_ATTEMPT = frozenset(
     }
 )
 
+VARYING = PER_ATTEMPT | {CAP, "CUPY_GPU_MEMORY_LIMIT", "XLA_CLIENT_MEM_FRACTION", "MASTER_ADDR", "MASTER_PORT"}
+"""What may differ between attempts of the same code, and is read by no program before that code runs."""
+
 _SECRETS = frozenset(
     {
         "CONFIGPROXY_AUTH_TOKEN",

@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from .choice import beneficiary, noted
 from .evict import being_cleared, clear_for, keep_cleared
 from .facts import Facts, Place, rests, waits_since
 from .messages import Claimed, Evicted, Placed
-from .model import Claim, Grant, Job, JobId, Priority, Request
+from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
 from .past import footprint
 from .persistent import Line
 from .queue import Lines, Rank, line_key
+from .quota import Quota
+from .reservations import Gates, seen_past
 from .room import Fit, Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
 from .state import State
@@ -58,12 +61,13 @@ def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
         return keep_cleared(state, room, job.request, claim, ())
     if claim.firm:
         return keep(room, job.request, claim, started_since(state, claim))
-    found = shadow(state, room, job.request, now, preferred=claim.gpus)
+    seen = seen_past(room, Gates(state, now).shut(job))
+    found = shadow(state, seen, job.request, now, preferred=claim.gpus)
     return room if found is None else kept_softly(room, job.request, found, claim.due)
 
 
-_Alike = tuple[Request, bool, float | None]
-"""What decides whether a job fits: its request, whether it ends before the claimed moment, its use of processors."""
+_Alike = tuple[Request, bool, float | None, frozenset[GpuUuid]]
+"""What decides whether a job fits: request, end before the claimed moment, use of processors, cards shut to it."""
 
 _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
@@ -82,7 +86,9 @@ class Pass:
     def __init__(self, state: State, now: float) -> None:
         self.state, self.now = state, now
         self.facts = Facts(state, now)
+        self.quota = Quota(state) if state.settings.limits else None
         self.policy = state.settings.policy
+        self.gates = Gates(state, now)
         self.room = open_room(state, now)
         self.most: list[int] | None = None  # MiB free by card, the largest first; None = to be sorted anew
         self.measured = any(offer.compute is not None for offer in self.room.offers.values())
@@ -181,6 +187,8 @@ class Pass:
             number = len(rows)
             rows.append((request, part, line, expected_s, compute))
             job = jobs[line.first.job_id]
+            if self._is_barred(job):  # and with it all of its line
+                continue
             head: _Head | None
             if job.claim is None and job.not_before is None and job.id not in placed:  # nearly always
                 head = facts.place(job, expected_s, part), number, job.id
@@ -191,7 +199,7 @@ class Pass:
                 continue
             if not head[0][0]:
                 self.urgent.append(head)
-            elif self.measured or key.by_hand:
+            elif self.measured or key.by_hand or self.gates.any:
                 self.heads.append(head)
             else:
                 (early if ends_early else late).append(head)
@@ -205,6 +213,8 @@ class Pass:
             rest = self.rest[number] = islice(line, 1, None)
         for rank in rest:
             job = self.state.jobs[rank.job_id]
+            if self._is_barred(job):
+                return None
             if self._is_free(job) and not rests(job, self.now):
                 return self.facts.place(job, expected_s, part), number, job.id
         return None
@@ -212,6 +222,10 @@ class Pass:
     def _is_free(self, job: Job) -> bool:
         """Whether nothing has been decided about a job, in this pass or as a claim before it."""
         return (job.claim is None or job.id in self.dropped) and job.id not in self.placed
+
+    def _is_barred(self, job: Job) -> bool:
+        """Whether the limits of its owner keep it from starting now."""
+        return self.quota is not None and self.quota.bars(job) is not None
 
     def _try_in_turn(self, heads: list[_Head]) -> list[_Head]:
         """Start urgent ones that fit, in order, or have others evicted for them; returns those that still wait.
@@ -238,11 +252,12 @@ class Pass:
 
     def _go_through(self) -> None:
         """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
-        apart: dict[tuple[int, Priority, bool, float | None], list[_Head]] = {}
+        apart: dict[tuple[int, Priority, bool, float | None, frozenset[GpuUuid]], list[_Head]] = {}
         for head in self.heads:
             request, _, _, expected_s, compute = self.rows[head[1]]
             ends_early = self.now + expected_s <= self.room.brief_until
-            kind = id(request), self.state.jobs[head[2]].priority, ends_early, compute
+            job = self.state.jobs[head[2]]
+            kind = id(request), job.priority, ends_early, compute, self.gates.shut(job)
             apart.setdefault(kind, []).append(head)
         firsts = []
         for heads in (*self.alike, *apart.values()):
@@ -269,12 +284,17 @@ class Pass:
         _, _, _, expected_s, compute = self.rows[number]
         return (
             job.id in self.placed
+            or self._is_barred(job)
             or self._start_at(job, expected_s, compute)
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
 
-    def _alike(self, request: Request, expected_s: float, compute: float | None) -> _Alike:
-        return request, self.now + expected_s <= self.room.brief_until, compute
+    def _alike(self, job: Job, expected_s: float, compute: float | None) -> _Alike:
+        return job.request, self.now + expected_s <= self.room.brief_until, compute, self.gates.shut(job)
+
+    def _seen_by(self, job: Job) -> Room:
+        """The room as this job meets it: without cards that are reserved for others."""
+        return seen_past(self.room, self.gates.shut(job))
 
     def _start(self, job: Job) -> bool:
         return self._start_at(job, self.facts.expected_s(job), self._compute(job))
@@ -285,19 +305,26 @@ class Pass:
         return history.compute(job.owner, line_key(job, history).name) if self.measured else None
 
     def _start_at(self, job: Job, expected_s: float, compute: float | None) -> bool:
-        alike, ends_at = self._alike(job.request, expected_s, compute), self.now + expected_s
-        fit = None if alike in self.failed else find(self.room, job.request, ends_at=ends_at, compute=compute)
+        alike, ends_at = self._alike(job, expected_s, compute), self.now + expected_s
+        room = seen_past(self.room, alike[3])
+        fit = None if alike in self.failed else find(room, job.request, ends_at=ends_at, compute=compute)
         if fit is None:
             self.failed.add(alike)
             return False
-        self._place(job, fit, compute)
+        self._place(job, fit, compute, brief=alike[1])
         return True
 
-    def _place(self, job: Job, fit: Fit, compute: float | None) -> None:
+    def _place(self, job: Job, fit: Fit, compute: float | None, *, brief: bool = False) -> None:
         grants = grants_for(job, fit, self.now)
-        self.decisions.append(Placed(job.id, grants))
+        choice = noted(self._seen_by(job), job.request, fit, brief=brief, compute=compute)
+        self.decisions.append(Placed(job.id, grants, choice))
         self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
+        self._took(job)
+
+    def _took(self, job: Job) -> None:
+        if self.quota is not None:
+            self.quota.took(job)
 
     # --- claims -----------------------------------------------------------------------
 
@@ -306,6 +333,9 @@ class Pass:
         job = self.state.claimant
         if job is None or job.claim is None or self.policy.strict:
             return None if self.policy.strict else self._oldest_overdue()
+        if self._is_barred(job) or self._is_shut_out(job):
+            self._drop(job)
+            return self._oldest_overdue()
         if job.claim.firm or self._spent(job.claim) <= self._budget(job):
             return job
         self._drop(job, rests_until=self.now + self.policy.rest_s)
@@ -325,11 +355,18 @@ class Pass:
             if rank.key > youngest:
                 return None
             job = self.state.jobs[rank.job_id]
-            if rests(job, now) or self._claim_rests(job) or not self._is_free(job):
+            if rests(job, now) or self._claim_rests(job) or not self._is_free(job) or self._is_shut_out(job):
+                continue
+            if self._is_barred(job):
                 continue
             if now - waits_since(job) >= facts.patience_s(job):
                 return job
         return None
+
+    def _is_shut_out(self, job: Job) -> bool:
+        """Whether reservations leave it too few cards, so that to keep some for it would be in vain."""
+        shut = self.gates.shut(job)
+        return bool(shut) and choose_claim(seen_past(self.room, shut), job.request, self.now) is None
 
     def _claim_rests(self, job: Job) -> bool:
         return job.id in self.resting or (job.claim_rests_until or self.now) > self.now
@@ -343,6 +380,10 @@ class Pass:
         """Start the job whose patience is over, or keep its place; returns who is next after one that started."""
         if job.id in self.placed:
             return self._oldest_overdue()
+        if self._is_barred(job):
+            if job.claim is not None:
+                self._drop(job)
+            return self._oldest_overdue()
         if self._start(job):
             return self._oldest_overdue()
         if self.policy.evicts and self._evict_for(job):
@@ -355,10 +396,10 @@ class Pass:
 
     def _keep_firmly(self, job: Job) -> None:
         claim = job.claim
-        if claim is not None and claim.firm and still_good(self.room, job.request, claim):
+        if claim is not None and claim.firm and self._is_good(job, claim):
             self.room = keep(self.room, job.request, claim, started_since(self.state, claim))
             return
-        renewed = choose_claim(self.room, job.request, self.now)
+        renewed = choose_claim(self._seen_by(job), job.request, self.now)
         if renewed is not None or claim is not None:
             self.decisions.append(Claimed(job.id, renewed))
         if renewed is not None:
@@ -366,7 +407,8 @@ class Pass:
 
     def _keep_softly(self, job: Job) -> None:
         preferred = () if job.claim is None else job.claim.gpus
-        found = shadow(self.state, self.room, job.request, self.now, preferred=preferred, placed=self.placed.values())
+        seen, placed = self._seen_by(job), self.placed.values()
+        found = shadow(self.state, seen, job.request, self.now, preferred=preferred, placed=placed)
         if found is None:
             if job.claim is not None:
                 self._drop(job)
@@ -374,6 +416,9 @@ class Pass:
         due = self._due(job) if job.claim is None else job.claim.due
         self.room = kept_softly(self.room, job.request, found, due)
         self.softly, self.claimed, self.due = job, found.cards, due
+
+    def _is_good(self, job: Job, claim: Claim) -> bool:
+        return still_good(self.room, job.request, claim) and self.gates.shut(job).isdisjoint(claim.gpus)
 
     def _due(self, job: Job) -> float | None:
         """Until when a new claim lets others pass at all; None = for ever."""
@@ -415,10 +460,10 @@ class Pass:
             room, compute = self.room, self._compute(job)
             for other, others in evictors[at + 1 :]:
                 room = keep_cleared(self.state, room, other.request, others, self.evicted)
-            fit = find(room, job.request, compute=compute)
+            fit = find(seen_past(room, self.gates.shut(job)), job.request, compute=compute)
             if fit is not None:
                 self._place(job, fit, compute)
-            elif self._is_being_cleared(job, claim) and still_good(self.room, job.request, claim):
+            elif self._is_being_cleared(job, claim) and self._is_good(job, claim):
                 self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
             else:
                 self._drop(job)
@@ -432,7 +477,7 @@ class Pass:
             return False
         found = clear_for(
             self.state,
-            self.room,
+            self._seen_by(job),
             job,
             self.now,
             worth=self._worth(job),
@@ -445,9 +490,11 @@ class Pass:
         if not found.victims and not self._is_being_cleared(job, claim):
             return False  # memory is not what it lacks, and nothing that could be ended or awaited would help
         for victim in found.victims:
-            self.decisions.append(Evicted(victim, self.state.jobs[victim].attempt, job.owner))
+            other = self.state.jobs[victim]
+            self.decisions.append(Evicted(victim, other.attempt, job.owner, beneficiary(job, other, self.now)))
         self.evicted.update(found.victims)
         self.decisions.append(Claimed(job.id, claim))
         self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted, fresh=found.victims)
         self.placed[job.id] = (job, ())
+        self._took(job)
         return True

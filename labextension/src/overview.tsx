@@ -37,6 +37,7 @@ export function Overview(props: OfJob): JSX.Element {
     [trans.__('Repeats job'), view.parent_id ?? ''],
     [trans.__('Tags'), view.tags.join(', ')]
   ];
+  const placed = view.attempts[view.attempts.length - 1]?.placement ?? null;
   return (
     <>
       <dl className="gpusched-table">
@@ -49,6 +50,7 @@ export function Overview(props: OfJob): JSX.Element {
             </React.Fragment>
           ))}
       </dl>
+      {placed && <p data-testid="gpusched-placement">{placed}</p>}
       {view.attempts.length > 0 && <Attempts attempts={view.attempts} now={now} />}
     </>
   );
@@ -79,7 +81,7 @@ function Attempts({ attempts, now }: { attempts: readonly AttemptView[]; now: nu
               <td>
                 {attempt.started_at === null ? '' : seconds((attempt.ended_at ?? Date.now() / 1000) - attempt.started_at)}
               </td>
-              <td>{attempt.gpus.map(gpu => gpu.index).join(', ')}</td>
+              <td title={attempt.placement ?? undefined}>{attempt.gpus.map(gpu => gpu.index).join(', ')}</td>
               <td>{mib(attempt.peak_vram_mib)}</td>
               <td>{attempt.message ?? attempt.reason ?? ''}</td>
             </tr>
