@@ -44,6 +44,12 @@ TABLE = [
     Row("DELETE", "jobs/{id}", 204, phase="succeeded"),
     Row("POST", "jobs/{id}/cancel", 200, {"grace": "0s"}),
     Row("POST", "jobs/{id}/resubmit", 201, {}),
+    Row("POST", "jobs/{id}/hold", 200, {}, phase="queued"),
+    Row("POST", "jobs/{id}/release", 200, {}, phase="queued"),
+    Row("GET", "arrays/{id}", 404),  # a job is no array; below
+    Row("POST", "jobs/cancel", 200, {"name": SECRET}),
+    Row("POST", "jobs/hold", 200, {"name": SECRET}),
+    Row("POST", "jobs/release", 200, {"name": SECRET}),
     Row("GET", "jobs/{id}/log", 200),
     Row("GET", "jobs/{id}/outputs", 200),
     Row("GET", "jobs/{id}/result/x", 404),
@@ -138,6 +144,29 @@ def test_what_is_everybodys_says_of_others_who_holds_how_much_since_when_and_not
         assert told.status == row.own
         assert SECRET not in told.body.decode()
         assert job not in told.body.decode()
+    assert queue.ask("ann", "GET", f"jobs/{job}").json["phase"] == "running", "nobody acts on another's by its name"
+
+
+ON_ARRAYS = [
+    ("GET", "arrays/{id}", 200),
+    ("POST", "jobs/{id}/hold", 200),
+    ("POST", "jobs/{id}[0-1]/release", 200),
+    ("POST", "jobs/{id}/cancel", 200),
+    ("POST", "jobs/{id}[0]/resubmit", 201),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "own"), ON_ARRAYS, ids=str)
+def test_anothers_array_is_as_unknown_as_one_that_never_was(queue, method, path, own):
+    spec = {"argv": ["sleep", "600"], "gpus": 1, "name": SECRET}
+    asked = queue.ask("ann", "POST", "jobs", {"jobs": [spec, spec, spec], "array": {}})
+    assert asked.status == 201
+    array = asked.json["array_id"]
+    absent, foreign = (queue.ask("bob", method, path.format(id=one), {}) for one in (UNKNOWN, array))
+    assert absent.status == 404
+    assert seen(foreign, array) == seen(absent, array)
+    assert queue.ask("ann", "GET", f"arrays/{array}").json["held"] == 0, "nothing has happened to it"
+    assert queue.ask("root2", method, path.format(id=array), {}).status == own
 
 
 def test_a_card_shows_whose_the_memory_is_and_its_owner_and_admins_which_job(queue):
