@@ -18,6 +18,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError
 
 from . import wire
+from .bookings import ReservationHandler, ReservationsHandler
 from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
 from .core.quantities import parse_seconds
 from .desk import Desk, Handler, first_of
@@ -374,6 +375,8 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/timeline", TimelineHandler),
     (f"jobs/{_ID}/events", JobEventsHandler),
     ("alerts", AlertsHandler),
+    ("reservations", ReservationsHandler),
+    (f"reservations/{_ID}", ReservationHandler),
     ("admin/quarantine", QuarantineHandler),
     ("admin/drain", DrainHandler),
     ("admin/resume", ResumeHandler),

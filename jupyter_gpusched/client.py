@@ -94,6 +94,19 @@ class Client:
     def resume(self, cause: str | None = None) -> View:
         return self._post("admin/resume", {"cause": cause})
 
+    def reservations(self) -> list[View]:
+        """GPUs that are kept for somebody, now or later."""
+        return list(self._get("reservations")["items"])
+
+    def reserve(self, asked: dict[str, Any]) -> View:
+        """Keep GPUs for somebody; ``asked`` as REST has it. Answers with the reservation."""
+        return self._post("reservations", asked)
+
+    def unreserve(self, reservation_id: str) -> None:
+        """End a reservation: its GPUs are open to all at once."""
+        target = _target(f"reservations/{quote(reservation_id, safe='', errors='replace')}", {})
+        self._twice(lambda host: accepted(host.request("DELETE", target)), start=self._start)
+
     def events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """What happens, frame by frame, without end; goes on after a reconnect where it stopped.
 
