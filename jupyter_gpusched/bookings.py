@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from . import wire
-from .admission import new_id
 from .callers import OwnerOnly
 from .core.ledger import devices
 from .core.messages import Reserved, Unreserved
@@ -21,6 +20,7 @@ from .core.model import BadRequest, Gpu, NotAllowed
 from .core.operations import Reservation
 from .core.quantities import parse_seconds, show_seconds
 from .desk import Handler, UnknownReservation
+from .drafts import new_id
 from .localtime import day_of, moment, zone_of
 from .operate import cause_of, find_gpu
 

@@ -26,7 +26,6 @@ from .core.alerts import settle
 from .core.asides import UnknownParent
 from .core.messages import (
     Amended,
-    CancelRequested,
     Entry,
     Event,
     Exited,
@@ -194,11 +193,6 @@ class Engine:
                 raise UnknownJob(job_id)
         return tuple(parent for parent in found.values() if parent is not None and parent.phase.final)
 
-    async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
-        """End a job; returns when the wish is on disk. A final job is left as it is."""
-        if not job.phase.final:
-            await self._wish(CancelRequested(job.id, by, grace_s))
-
     async def amend(self, job_id: JobId, terms: Terms, *, by: str) -> None:
         """Change a waiting job; returns when it is on disk. Raises ``IllegalTransition`` once it waits no more."""
         await self._wish(Amended(job_id, by, terms))
@@ -237,6 +231,20 @@ class Engine:
             self.fenced.set()
             raise _stopping() from None
         self._publish([recorded], [])
+
+    async def act(self, events: Sequence[Event]) -> list[Event]:
+        """Wishes about many jobs, in one batch; returns those that came true once they are on disk.
+
+        One that its job's phase does not admit (any more) is left out.
+        """
+        stimuli = [_Stimulus(event, {}, asyncio.get_running_loop().create_future()) for event in events]
+        for stimulus in stimuli:
+            self._put(stimulus)
+        outcomes = await asyncio.gather(*(one.done for one in stimuli if one.done is not None), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, IllegalTransition):
+                raise outcome
+        return [event for event, outcome in zip(events, outcomes, strict=True) if outcome is None]
 
     async def _wish(self, event: Event) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -478,7 +486,7 @@ class Engine:
                 # Its end may have arrived in the same batch: then there is nothing left to stop.
                 if (job := self.state.jobs.get(job_id)) is not None:
                     self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
-            case SampleNow():
+            case SampleNow() if self.state.releasing:
                 self._sample_wanted.set()
 
     async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:

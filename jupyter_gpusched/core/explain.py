@@ -18,6 +18,7 @@ from .overuse import most_allowed
 from .policy import kept_room
 from .quantities import Mib, show_mib, show_seconds
 from .queue import LineKey, line_key
+from .quota import Quota
 from .reservations import Gates, reserved_for, seen_past
 from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
 from .state import State
@@ -75,14 +76,20 @@ class _Words:
         self.gates = Gates(state, now)
         self.history = state.past.history
         self.strict = state.settings.policy.strict
-        self._shared: dict[tuple[Request, bool, float | None, frozenset[GpuUuid]], str] = {}
+        self.quota = Quota(state)
+        first = _first_claimant(state)
+        self.first_owner = None if first is None else first.owner
+        self._shared: dict[tuple[Request, bool, float | None, bool, frozenset[GpuUuid]], str] = {}
 
     def about(self, job: Job, key: LineKey) -> str:
         if rests(job, self.now):
             return _rests(job, self.now)
+        if (limit := self.quota.bars(job)) is not None:
+            return f"{_needs(job.request)}; {limit}"
         ends_at = self.now + self.history.expected_s(key.kin(job.request))
         compute = self.history.compute(job.owner, key.name)
-        alike = (job.request, ends_at <= self.room.brief_until, compute, self.gates.shut(job))
+        mine = job.owner == self.first_owner
+        alike = (job.request, ends_at <= self.room.brief_until, compute, mine, self.gates.shut(job))
         if job.claim is not None or alike not in self._shared:
             said = self._cause(job, ends_at, compute)
             if job.claim is not None:
@@ -95,7 +102,7 @@ class _Words:
         if find(seen_past(self.room, shut), request, ends_at=ends_at, compute=compute) is not None:
             return f"{_needs(request)}; jobs before it come first, whatever fits" if self.strict else STARTS
         if find(seen_past(self.free, shut), request, compute=compute) is not None:
-            return self._kept(request, ends_at)
+            return self._kept(job, ends_at)
         if shut and find(self.free, request, compute=compute) is not None:
             return self._reserved(job)
         cause = self._busy(request, compute) or _host_cause(self.free, request)
@@ -119,13 +126,13 @@ class _Words:
             )
         return f"{_needs(job.request)}; {'; '.join(said)}{hint}"
 
-    def _kept(self, request: Request, ends_at: float) -> str:
+    def _kept(self, job: Job, ends_at: float) -> str:
         """What it needs is there, but others that have waited longer or are more urgent come first."""
-        claimants = sorted((self.state.jobs[job_id] for job_id in self.state.claimants), key=lambda job: job.id)
-        other = self.state.claimant or (claimants[0] if claimants else None)
+        request = job.request
+        other = _first_claimant(self.state)
         if other is None or other.claim is None:
             return _needs(request)
-        said = _kept_for(other, self.free, request, self.now)
+        said = _kept_for(other, self.free, job, self.now)
         if other.claim.firm or self.room.brief_until < self.now:
             return said
         until = show_seconds(max(0.0, self.room.brief_until - self.now))
@@ -143,6 +150,12 @@ class _Words:
             f"{_needs(request)}; GPU {best.card.gpu.index} has {show_mib(best.free)} free, but its jobs want "
             f"{round(100 * (best.compute or 0.0))} % of its processors and one more would exceed {round(100 * limit)} %"
         )
+
+
+def _first_claimant(state: State) -> Job | None:
+    """Who is named to those that wait for what is kept."""
+    claimants = sorted((state.jobs[job_id] for job_id in state.claimants), key=lambda job: job.id)
+    return state.claimant or (claimants[0] if claimants else None)
 
 
 def explanation(state: State, job: Job, now: float) -> list[str]:
@@ -237,15 +250,17 @@ def _ran_out(job: Job, room: Room) -> str:
     return f"; it ran out of memory on {where}, so it waits for another GPU or for more there"
 
 
-def _kept_for(other: Job, room: Room, request: Request, now: float) -> str:
-    """What it needs is there, but others that have waited longer come first."""
+def _kept_for(other: Job, room: Room, job: Job, now: float) -> str:
+    """What it needs is there, but others that have waited longer come first. Which job of another, is not told."""
+    request = job.request
+    which = f"job {other.id}" if other.owner == job.owner else f"a job of {other.owner}"
     waited = show_seconds(now - min(other.since, now))
     cpus, memory = host_left(room)
     if (request.cpus or 0) > cpus or (request.memory or 0) > memory:
         what = "CPUs and host memory are"
     else:
         what = _listed(other.claim, room) + (" is" if other.claim and len(other.claim.gpus) == 1 else " are")
-    return f"{_needs(request)}; {what} kept for job {other.id}, which has waited {waited} for {wish(other.request)}"
+    return f"{_needs(request)}; {what} kept for {which}, which has waited {waited} for {wish(other.request)}"
 
 
 def _own_claim(claim: Claim, room: Room) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .limits import Limits
 from .model import Choice, Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
 from .operations import Operations, Reservation
 
@@ -265,8 +266,16 @@ class Unreserved:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """An administrator has changed what users may have. Nothing that runs is ended for it."""
+
+    by: str
+    limits: Limits
+
+
 CardsEvent = Quarantined | Returned | Drained | Resumed
-OperationsEvent = CardsEvent | Reserved | Unreserved
+OperationsEvent = CardsEvent | Reserved | Unreserved | LimitsChanged
 """What is decided about the machine and no job."""
 
 Event = (

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from .asked import After, Hold, Member, Notice, Swept
+from .limits import NO_LIMITS, Limits
 from .policies import DEFAULT, Policy
 from .policies import Priority as Priority  # noqa: PLC0414  one of the nouns, but policies need it first
 from .quantities import Mib
@@ -312,6 +313,7 @@ class Job:
     waits_turn: bool = False
     aside_since: float | None = None  # while it is set aside
     aside_s: float = 0.0  # how long it was, before: that does not count as waiting
+    groups: tuple[str, ...] = ()  # of its owner, when it was submitted
 
     @property
     def may_be_evicted(self) -> bool:
@@ -377,7 +379,8 @@ class Work:
 
     command: ``argv``, or ``shell`` (one string for ``sh -c``). script: ``path`` and ``args``.
     cell: ``source``, with captured values in the job folder's payload file (``has_payload``).
-    function: all in the payload. notebook: ``path``, kept as it was at submission, and ``parameters``.
+    function: all in the payload; of several calls in it the one with this ``item``.
+    notebook: ``path``, kept as it was at submission, and ``parameters``.
     inputs/outputs name variables; env is the submitter's, without per-attempt variables.
     """
 
@@ -394,6 +397,7 @@ class Work:
     outputs: tuple[str, ...] = ()
     python: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    item: int | None = None
 
 
 class Foreign(NamedTuple):
@@ -474,6 +478,7 @@ class Settings:
     idle_above_pct      utilisation above which a card does something.
     compute_limit       how often over a card's jobs may fill its processors, as far as known; 0 = no limit.
     policy              who goes first, and how long others may pass a job.
+    limits              what users may have at a time.
     """
 
     cpus: int
@@ -492,6 +497,7 @@ class Settings:
     idle_above_pct: float = 1.0
     compute_limit: float = 2.0
     policy: Policy = DEFAULT
+    limits: Limits = NO_LIMITS
 
 
 class GpuSchedError(Exception):

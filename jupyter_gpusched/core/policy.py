@@ -22,6 +22,7 @@ from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
 from .past import footprint
 from .persistent import Line
 from .queue import Lines, Rank, line_key
+from .quota import Quota
 from .reservations import Gates, seen_past
 from .room import Fit, Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
@@ -85,6 +86,7 @@ class Pass:
     def __init__(self, state: State, now: float) -> None:
         self.state, self.now = state, now
         self.facts = Facts(state, now)
+        self.quota = Quota(state) if state.settings.limits else None
         self.policy = state.settings.policy
         self.gates = Gates(state, now)
         self.room = open_room(state, now)
@@ -185,6 +187,8 @@ class Pass:
             number = len(rows)
             rows.append((request, part, line, expected_s, compute))
             job = jobs[line.first.job_id]
+            if self._is_barred(job):  # and with it all of its line
+                continue
             head: _Head | None
             if job.claim is None and job.not_before is None and job.id not in placed:  # nearly always
                 head = facts.place(job, expected_s, part), number, job.id
@@ -209,6 +213,8 @@ class Pass:
             rest = self.rest[number] = islice(line, 1, None)
         for rank in rest:
             job = self.state.jobs[rank.job_id]
+            if self._is_barred(job):
+                return None
             if self._is_free(job) and not rests(job, self.now):
                 return self.facts.place(job, expected_s, part), number, job.id
         return None
@@ -216,6 +222,10 @@ class Pass:
     def _is_free(self, job: Job) -> bool:
         """Whether nothing has been decided about a job, in this pass or as a claim before it."""
         return (job.claim is None or job.id in self.dropped) and job.id not in self.placed
+
+    def _is_barred(self, job: Job) -> bool:
+        """Whether the limits of its owner keep it from starting now."""
+        return self.quota is not None and self.quota.bars(job) is not None
 
     def _try_in_turn(self, heads: list[_Head]) -> list[_Head]:
         """Start urgent ones that fit, in order, or have others evicted for them; returns those that still wait.
@@ -274,6 +284,7 @@ class Pass:
         _, _, _, expected_s, compute = self.rows[number]
         return (
             job.id in self.placed
+            or self._is_barred(job)
             or self._start_at(job, expected_s, compute)
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
@@ -309,6 +320,11 @@ class Pass:
         self.decisions.append(Placed(job.id, grants, choice))
         self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
+        self._took(job)
+
+    def _took(self, job: Job) -> None:
+        if self.quota is not None:
+            self.quota.took(job)
 
     # --- claims -----------------------------------------------------------------------
 
@@ -317,7 +333,7 @@ class Pass:
         job = self.state.claimant
         if job is None or job.claim is None or self.policy.strict:
             return None if self.policy.strict else self._oldest_overdue()
-        if self._is_shut_out(job):
+        if self._is_barred(job) or self._is_shut_out(job):
             self._drop(job)
             return self._oldest_overdue()
         if job.claim.firm or self._spent(job.claim) <= self._budget(job):
@@ -339,7 +355,9 @@ class Pass:
             if rank.key > youngest:
                 return None
             job = self.state.jobs[rank.job_id]
-            if rests(job, now) or self._claim_rests(job) or not self._is_free(job) or self._is_shut_out(job):
+            if rests(job, now) or self._claim_rests(job) or not self._is_free(job):
+                continue
+            if self._is_barred(job) or self._is_shut_out(job):
                 continue
             if now - waits_since(job) >= facts.patience_s(job):
                 return job
@@ -361,6 +379,10 @@ class Pass:
     def _serve(self, job: Job) -> Job | None:
         """Start the job whose patience is over, or keep its place; returns who is next after one that started."""
         if job.id in self.placed:
+            return self._oldest_overdue()
+        if self._is_barred(job):
+            if job.claim is not None:
+                self._drop(job)
             return self._oldest_overdue()
         if self._start(job):
             return self._oldest_overdue()
@@ -474,4 +496,5 @@ class Pass:
         self.decisions.append(Claimed(job.id, claim))
         self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted, fresh=found.victims)
         self.placed[job.id] = (job, ())
+        self._took(job)
         return True

@@ -22,6 +22,7 @@ from .journal import KINDS, detail_of
 from .machine import TRANSITIONS, JobEvent, advance
 from .messages import (
     CancelRequested,
+    CardsEvent,
     Change,
     Claimed,
     Drained,
@@ -30,7 +31,8 @@ from .messages import (
     Exited,
     GpuLost,
     Instruction,
-    OperationsEvent,
+    LimitsChanged,
+    MachineChange,
     Quarantined,
     Reordered,
     Reserved,
@@ -158,6 +160,8 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _sampled(state, event, now)
         case Reordered():
             return _reordered(state, event, now)
+        case LimitsChanged():
+            return _limited(state, event, now)
         case Quarantined() | Returned() | Drained() | Resumed() | Reserved() | Unreserved():
             return _ordered(state, event, now)
         case _:
@@ -213,7 +217,7 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     ended = {job.id: job for job in event.ended} if isinstance(event, Submitted) else {}
     latest = [change.job for change in changes if isinstance(change, Change)]
     while latest:
-        streaks, full = judged(state.streaks, latest)
+        streaks, full = judged(state.streaks, [job for job in latest if not _had_ended(before, job)])
         if streaks:
             streaks = {batch_id: streak for batch_id, streak in streaks.items() if batch_id in state.asides.batches}
         state = state if streaks == state.streaks else replace(state, streaks=streaks)
@@ -231,7 +235,21 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     return replace(step, state=state, changes=tuple(changes))
 
 
-def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
+def _had_ended(before: State, job: Job) -> bool:
+    """Whether it is only its memory that an ended job lets go of."""
+    known = before.jobs.get(job.id)
+    return known is not None and known.phase.final
+
+
+def _limited(state: State, event: LimitsChanged, now: float) -> Step:
+    if event.limits == state.settings.limits:
+        return Step(state)
+    settings = replace(state.settings, limits=event.limits)
+    change = MachineChange(state.operations, "limits_changed", now, {"by": event.by})
+    return Step(replace(state, settings=settings), (change,))
+
+
+def _ordered(state: State, event: CardsEvent | Reserved | Unreserved, now: float) -> Step:
     match event:
         case Reserved():
             operations, changes = booked(state.operations, event, state.gpus, now)

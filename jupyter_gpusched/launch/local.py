@@ -31,9 +31,10 @@ from .ends import exit_record
 from .folders import lay_folder
 from .logs import log_tail
 from .means import Means
-from .nursery import Nursery
+from .nursery import of_supervisors
 from .orders import PLAIN, supervisor_order
 from .owners import NoSuchOwner, Owners, ourselves
+from .prepared import PreparedCells
 from .spawn import last_words, spawn
 from .values import as_text
 from .watch import Watch, Whose, home_of
@@ -62,8 +63,9 @@ _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this machine; its methods are called inside the engine's loop.
 
-    spares  so many supervisors are kept ready once the first attempt was started.
-    owners  finds the unix user as whom the jobs of an owner run.
+    spares    so many supervisors are kept ready once the first attempt was started.
+    prepared  for so many kinds of cells a process is kept prepared once the first of its kind was started.
+    owners    finds the unix user as whom the jobs of an owner run.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class LocalLauncher:
         log_limit: int | None = None,
         means: Means = PLAIN,
         spares: int = 0,
+        prepared: int = 0,
         owners: Owners = ourselves,
     ) -> None:
         self._report = report
@@ -83,7 +86,8 @@ class LocalLauncher:
         self._whose = Whose(owners)
         self._clock = clock
         self._environ = environ
-        self.nursery = Nursery(environ, spares)
+        self.nursery = of_supervisors(environ, spares)
+        self.prepared = PreparedCells(prepared)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -106,7 +110,9 @@ class LocalLauncher:
                 order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
             )
             place = attempt_folder(order.folder, order.attempt)
-            ready = self.nursery.launch(content, place) if spare and owner is None else None
+            ready = None
+            if spare and owner is None:
+                ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
             if ready is not None:
                 watch.child, watch.spare_since, watch.wake = ready
             else:
@@ -202,6 +208,7 @@ class LocalLauncher:
             self._let_go(watch)
         self._watches.clear()
         self.nursery.close()
+        self.prepared.close()
 
     # Starting
 

@@ -84,6 +84,14 @@ export class Store {
     await this._answered(id, api.cancel(id));
   }
 
+  async hold(id: string): Promise<void> {
+    await this._answered(id, api.hold(id));
+  }
+
+  async release(id: string): Promise<void> {
+    await this._answered(id, api.release(id));
+  }
+
   /** Queue the same work again; returns the new job's id. */
   async resubmit(id: string, changes: api.Spec = {}): Promise<string> {
     const fresh = await api.resubmit(id, changes);

@@ -58,6 +58,11 @@ TABLE = [
     Row("POST", "admin/quarantine", 200, {"gpu": 1}, for_admins=True),
     Row("POST", "admin/drain", 200, {}, for_admins=True),
     Row("POST", "admin/resume", 200, {}, for_admins=True),
+    Row("GET", "limits", 200),
+    Row("GET", "admin/limits", 200, for_admins=True),
+    Row("POST", "admin/limits", 200, {}, for_admins=True),
+    Row("GET", "admin/report", 200, for_admins=True),
+    Row("GET", "admin/events", 200, for_admins=True),
     Row("GET", "events", 200),
     Row("GET", "openapi.json", 200),
 ]
