@@ -88,8 +88,8 @@ class _Words:
             return f"{_needs(job.request)}; {limit}"
         ends_at = self.now + self.history.expected_s(key.kin(job.request))
         compute = self.history.compute(job.owner, key.name)
-        mine = job.owner == self.first_owner
-        alike = (job.request, ends_at <= self.room.brief_until, compute, mine, self.gates.shut(job))
+        own = job.owner == self.first_owner
+        alike = (job.request, ends_at <= self.room.brief_until, compute, own, self.gates.shut(job))
         if job.claim is not None or alike not in self._shared:
             said = self._cause(job, ends_at, compute)
             if job.claim is not None:

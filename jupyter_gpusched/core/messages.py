@@ -176,6 +176,13 @@ class ReleaseRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """The same wish about many jobs, in one step; what a job does not admit is left out."""
+
+    events: tuple[CancelRequested | HoldRequested | ReleaseRequested, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unblocked:
     """All jobs that it was to start after have ended as it needs it."""
 
@@ -252,6 +259,14 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """An administrator has changed what users may have. Nothing that runs is ended for it."""
+
+    by: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """An administrator keeps cards for somebody."""
 
@@ -266,16 +281,8 @@ class Unreserved:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsChanged:
-    """An administrator has changed what users may have. Nothing that runs is ended for it."""
-
-    by: str
-    limits: Limits
-
-
 CardsEvent = Quarantined | Returned | Drained | Resumed
-OperationsEvent = CardsEvent | Reserved | Unreserved | LimitsChanged
+OperationsEvent = CardsEvent | LimitsChanged | Reserved | Unreserved
 """What is decided about the machine and no job."""
 
 Event = (
@@ -295,6 +302,7 @@ Event = (
     | CancelRequested
     | HoldRequested
     | ReleaseRequested
+    | Together
     | Unblocked
     | DependencyFailed
     | LetIn

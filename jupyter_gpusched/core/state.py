@@ -40,6 +40,7 @@ from .messages import (
     Returned,
     Sampled,
     Submitted,
+    Together,
     Unreserved,
 )
 from .model import (
@@ -160,6 +161,8 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _sampled(state, event, now)
         case Reordered():
             return _reordered(state, event, now)
+        case Together():
+            return _together(state, event.events, now)
         case LimitsChanged():
             return _limited(state, event, now)
         case Quarantined() | Returned() | Drained() | Resumed() | Reserved() | Unreserved():
@@ -211,6 +214,22 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     return Step(_with_operations(after, operations), (change, *deaths), tuple(instructions))
 
 
+def _together(state: State, events: Sequence[JobEvent], now: float) -> Step:
+    """What several events lead to in one step; one that its job does not admit (any more) leads to nothing."""
+    moved: dict[JobId, Job] = {}
+    changes: list[Change] = []
+    instructions: list[Instruction] = []
+    for one in events:
+        job = moved.get(one.job_id) or state.jobs.get(one.job_id)
+        if job is not None and (job.phase, type(one)) in TRANSITIONS:
+            after, then = advance(job, one, now)
+            instructions += then
+            if after != job:
+                moved[job.id] = after
+                changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
+    return Step(_with_jobs(state, tuple(moved.values())), tuple(changes), tuple(instructions))
+
+
 def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     """The step with all that follows from it; what one consequence leads to is a consequence as well."""
     state, changes = step.state, list(step.changes)
@@ -224,14 +243,9 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
         follow: list[JobEvent] = [*consequences(before.asides, state.asides, latest, state.jobs, ended)]
         for batch_id, streak in full.items():
             follow += holds(streak, state.asides.batches.get(batch_id, Batch()).queued)
-        moved: dict[JobId, Job] = {}
-        for one in follow:
-            job = moved.get(one.job_id) or state.jobs[one.job_id]
-            after = advance(job, one, now)[0] if (job.phase, type(one)) in TRANSITIONS else job
-            if after is not job:  # else another consequence has ended it, or it is so already
-                moved[job.id] = after
-                changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
-        before, state, latest = state, _with_jobs(state, tuple(moved.values())), list(moved.values())
+        more = _together(state, follow, now)
+        changes += more.changes
+        before, state, latest = state, more.state, [c.job for c in more.changes if isinstance(c, Change)]
     return replace(step, state=state, changes=tuple(changes))
 
 

@@ -24,6 +24,9 @@ START_AFTER_S = 1.0
 """So long after the first attempt of its kind a nursery is started, so as not to slow that one down."""
 
 IDLE_S = 600.0
+KEPT_S = 30.0
+"""So long after its last attempt one is not given up for another kind: jobs of many kinds in a row prepare nothing."""
+
 RESTART_S = 60.0
 """One that has ended by itself may find itself unfit; or a package was installed."""
 
@@ -38,6 +41,7 @@ _CAP = CAP.encode()
 @dataclass(eq=False)
 class _Kept:
     nursery: Nursery
+    used_at: float = 0.0
     idle: asyncio.TimerHandle | None = None
 
 
@@ -75,8 +79,11 @@ class PreparedCells:
 
     def _start(self, alike: Alike, command: list[bytes], env: dict[bytes, bytes]) -> None:
         del self._coming[alike]
-        while len(self._kept) >= self.most:
-            self._end(next(iter(self._kept)))
+        if len(self._kept) >= self.most:
+            oldest = next(iter(self._kept))
+            if asyncio.get_running_loop().time() < self._kept[oldest].used_at + KEPT_S:
+                return
+            self._end(oldest)
         room = b"x" * (_ROOM + sum(len(name) + len(value) + 2 for name, value in env.items() if name in _VARYING))
         nursery = Nursery(
             [*command, b"--prepared", b"-" * _ROOM],
@@ -92,7 +99,9 @@ class PreparedCells:
     def _rest_later(self, alike: Alike, kept: _Kept) -> None:
         if kept.idle is not None:
             kept.idle.cancel()
-        kept.idle = asyncio.get_running_loop().call_later(IDLE_S, self._end, alike)
+        loop = asyncio.get_running_loop()
+        kept.used_at = loop.time()
+        kept.idle = loop.call_later(IDLE_S, self._end, alike)
 
     def _end(self, alike: Alike) -> None:
         kept = self._kept.pop(alike)

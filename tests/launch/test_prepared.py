@@ -100,6 +100,7 @@ class Cells:
         return self.bench.start(job=job, source=source, **{"env": self.env, "python": sys.executable, **work})
 
     async def run(self, source, **work):
+        """Run a cell to its end; returns its last event, its log and its folder."""
         job, folder = self.start(source, **work)
         end = await self.bench.last(job, timeout=60)
         return end, self.bench.log(folder), folder
@@ -312,13 +313,17 @@ async def test_the_least_used_gives_way_and_an_idle_one_ends(cells, tmp_path, mo
     await cells.warmed()
     (first,) = cells.nurseries
     pid = first._process.pid
-    monkeypatch.setattr(prepared, "IDLE_S", 0.5)
     other = tmp_path / "other"
     other.mkdir()
     await cells.run("pass", cwd=str(other))
+    await cells.bench.until(lambda: not cells.bench.launcher.prepared._coming)
+    assert cells.nurseries == [first]  # which was used a moment ago
+    monkeypatch.setattr(prepared, "KEPT_S", 0.0)
+    monkeypatch.setattr(prepared, "IDLE_S", 0.5)
+    await cells.run("pass", cwd=str(other))
     await cells.bench.until(lambda: start_time(pid) is None)
     await cells.bench.until(lambda: not cells.nurseries)
-    assert len(cells.bench.events_of(Exited)) == 2
+    assert len(cells.bench.events_of(Exited)) == 3
 
 
 async def test_nothing_is_prepared_where_none_is_wanted(cells):
