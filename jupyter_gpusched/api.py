@@ -39,7 +39,7 @@ LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
 PIECE = 2**20
 """So much of a result is in memory at a time."""
-LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 1.0
+LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 0.5
 """So long an answer about waiting jobs waits for their probable start to be worked out."""
 
 _ORDER = frozenset(wire.JobOrder.__struct_fields__)

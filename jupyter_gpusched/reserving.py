@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .core.model import BadRequest
-from .describe import one_line, table, time_of_day
+from .describe import one_line, reserved, table, time_of_day
 from .localtime import own_zone
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def reserve(client: Client, asked: argparse.Namespace) -> int:
     if asked.json:
         print(json.dumps(made, ensure_ascii=False))
         return 0
-    print(f"{window_of(made)}: {cards_of(made)} kept for {holder_of(made)}")
-    if made["reaching_in"]:
-        print(f"{staying(made)}; they are not ended for it")
+    print(f"{cards_of(made)}: {reserved(made, time.time())}")
     print(made["id"])
     return 0
 
@@ -78,11 +76,6 @@ def reservations_table(items: Sequence[View], now: float | None = None) -> str:
         begun = "now" if one["active"] else start
         rows.append([one["id"], cards_of(one), holder_of(one), begun, end, "; ".join(filter(None, why)) or "-"])
     return table(rows)
-
-
-def window_of(one: View, now: float | None = None) -> str:
-    now = time.time() if now is None else now
-    return f"{time_of_day(one['start'], now)} to {time_of_day(one['end'], now)}"
 
 
 def cards_of(one: View) -> str:

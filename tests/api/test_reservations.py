@@ -121,7 +121,8 @@ def test_the_terminal_reserves_lists_and_ends(host, client, capsys, monkeypatch)
     monkeypatch.setenv("TZ", "Europe/Berlin")
     assert cli.main(["reserve", "2", "--for", "1h", "--cause", "demo"]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert "GPUs 0, 1 kept for work outside the queue" in told[0]
+    assert told[0].startswith("GPUs 0, 1: reserved for work outside the queue until ")
+    assert told[0].endswith(" (demo)")
     (made,) = client.reservations()
     assert (told[-1], made["zone"]) == (made["id"], "Europe/Berlin")
     assert cli.main(["reservations"]) == 0
