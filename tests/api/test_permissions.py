@@ -58,6 +58,9 @@ TABLE = [
     Row("GET", "jobs/{id}/timeline", 200),
     Row("GET", "jobs/{id}/events", 200),
     Row("GET", "alerts", 200),
+    Row("GET", "reservations", 200),
+    Row("POST", "reservations", 201, {"gpus": 1, "zone": "UTC", "for": "1h"}, for_admins=True),
+    Row("DELETE", "reservations/{id}", 404, for_admins=True),
     Row("POST", "admin/quarantine", 200, {"gpu": 1}, for_admins=True),
     Row("POST", "admin/drain", 200, {}, for_admins=True),
     Row("POST", "admin/resume", 200, {}, for_admins=True),
@@ -69,7 +72,7 @@ TABLE = [
     Row("GET", "events", 200),
     Row("GET", "openapi.json", 200),
 ]
-OF_JOBS = [row for row in TABLE if "{id}" in row.path]
+OF_JOBS = [row for row in TABLE if row.path.startswith("jobs/{id}")]
 OF_ADMINS = [row for row in TABLE if row.for_admins]
 
 
