@@ -110,6 +110,8 @@ ERRORS = {
     "method_not_allowed": (405, "this address answers other methods; the header `Allow` lists them"),
     "wrong_phase": (409, "the job is not in a phase in which this can be done"),
     "conflict": (409, "the idempotency key has been taken by another request meanwhile; ask again"),
+    "reservation_clash": (409, "other reservations of that time want the same GPUs; the message names them"),
+    "unknown_reservation": (404, "there is no such reservation; one that is over has ended by itself"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
     "reservation_clash": (409, "other reservations of that time have the cards that are asked for"),
