@@ -19,16 +19,18 @@ import msgspec
 from tornado.iostream import StreamClosedError
 
 from . import wire
-from .core.model import JobId
+from .core.model import JobId, NotAllowed, Unauthorized, Unavailable
 from .core.operations import Alert
 from .desk import Desk, Handler, first_of
 from .growth import Reach
 from .ports import Recorded
 from .views import Views
 
-BATCH = 500
 LONGEST_SILENCE_S = 15.0
 """After so long without a frame an empty line is sent, so that both ends know of each other."""
+
+ADMITTED_S = 60.0
+"""So long a reader is believed to be who opened the stream: a token may be revoked meanwhile."""
 
 
 class EventsHandler(Handler):
@@ -41,7 +43,7 @@ class EventsHandler(Handler):
     def initialize(self, desk: Desk) -> None:
         super().initialize(desk)
         self._gone = anyio.Event()
-        self._sent_at = time.monotonic()
+        self._sent_at = self._admitted_at = time.monotonic()
         self._gpus: list[wire.GpuView] | None = None
         self._told: dict[JobId, Reach] = {}
 
@@ -82,7 +84,7 @@ class EventsHandler(Handler):
 
     async def _follow(self, after: int) -> None:
         engine, closing = self.desk.engine, self.desk.closing
-        while not closing.is_set() and not self._gone.is_set():
+        while not closing.is_set() and not self._gone.is_set() and await self._still_admitted():
             changed = engine.watch(None)
             try:
                 after = await self._send_journal(after)
@@ -95,15 +97,25 @@ class EventsHandler(Handler):
             finally:
                 engine.unwatch(None, changed)
 
+    async def _still_admitted(self) -> bool:
+        if time.monotonic() - self._admitted_at < ADMITTED_S:
+            return True
+        if self.request.connection.stream.closed():  # type: ignore[union-attr]
+            return False
+        try:
+            self.caller = await self.desk.doorkeeper.caller(self.request)
+        except (Unauthorized, NotAllowed):
+            return False
+        except Unavailable:  # nobody can say anything else now: ask again soon
+            self._admitted_at += ADMITTED_S / 6
+            return True
+        self._admitted_at = time.monotonic()
+        return True
+
     async def _send_journal(self, after: int) -> int:
-        store = self.desk.engine.store
-
-        def look(cursor: int) -> tuple[list[Recorded], int]:
-            return store.events(after=cursor, limit=BATCH), store.pruned_to()
-
         while True:
-            records, pruned_to = await anyio.to_thread.run_sync(look, after)
-            if pruned_to > after:  # so slow a reader that what it has not read is gone
+            records = await self.desk.tail.after(after)
+            if records is None:  # so slow a reader that what it has not read is gone
                 return await self._start_over()
             if not records:
                 return after

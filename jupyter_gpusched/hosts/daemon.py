@@ -23,10 +23,10 @@ from traitlets import Bool, Float, Unicode
 from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
 from jupyter_gpusched.find_host import SYSTEM_SOCKET
-from jupyter_gpusched.oversight import reload_limits
 from jupyter_gpusched.places import PlaceError, ask_host_to_stop, host_alive, read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched, Host, HostLock
 
+from .signals import until_ended
 from .system import own_user_only, system_access, system_state
 
 log = logging.getLogger(__name__)
@@ -115,15 +115,8 @@ async def _gives_way(desk: Desk, scope: anyio.CancelScope) -> None:
 
 
 async def _signalled(signals: AsyncIterator[signal.Signals], desk: Desk, scope: anyio.CancelScope) -> None:
-    async for one in signals:
-        if one is not signal.SIGHUP:
-            scope.cancel()
-            return
-        try:
-            await reload_limits(desk, by="SIGHUP")
-            log.info("the limits were read again")
-        except GpuSchedError as error:
-            log.error("the limits were not changed: %s", error)
+    await until_ended(signals, desk)
+    scope.cancel()
 
 
 def take_place_of_daemon(state: Path, lock: HostLock) -> bool:

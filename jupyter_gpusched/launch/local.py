@@ -30,9 +30,10 @@ from .ends import exit_record
 from .homes import Homes, clear
 from .logs import log_tail
 from .means import Means
-from .nursery import Nursery
+from .nursery import of_supervisors
 from .orders import PLAIN
 from .owners import NoSuchOwner, Owners, ourselves
+from .prepared import PreparedCells
 from .spawn import last_words
 from .starts import Starter
 from .values import as_text
@@ -65,9 +66,10 @@ _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this machine; its methods are called inside the engine's loop.
 
-    spares  so many supervisors are kept ready once the first attempt was started.
-    owners  finds the unix user as whom the jobs of an owner run.
-    homes   makes cgroups for what runs as others.
+    spares    so many supervisors are kept ready once the first attempt was started.
+    prepared  for so many kinds of cells a process is kept prepared once the first of its kind was started.
+    owners    finds the unix user as whom the jobs of an owner run.
+    homes     makes cgroups for what runs as others.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class LocalLauncher:
         log_limit: int | None = None,
         means: Means = PLAIN,
         spares: int = 0,
+        prepared: int = 0,
         owners: Owners = ourselves,
         homes: Homes | None = None,
     ) -> None:
@@ -86,8 +89,9 @@ class LocalLauncher:
         self._means = means
         self._whose = Whose(owners)
         self._clock = clock
-        self.nursery = Nursery(environ, spares)
-        self._starter = Starter(self.nursery, environ, log_limit, homes)
+        self.nursery = of_supervisors(environ, spares)
+        self.prepared = PreparedCells(prepared)
+        self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -213,6 +217,7 @@ class LocalLauncher:
             self._let_go(watch)
         self._watches.clear()
         self.nursery.close()
+        self.prepared.close()
 
     # Starting
 

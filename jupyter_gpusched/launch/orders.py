@@ -28,7 +28,7 @@ PLAIN = Means()
 
 _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
-NURSERY = str(_RUNNER / "nursery.py")
+NURSERY = str(_RUNNER / "nurse.py")
 RUNNER = str(_RUNNER / "cell.py")
 STARTUP = str(_RUNNER / "startup")
 _BEFORE_THE_SEAM = 64 * 1024
@@ -77,7 +77,8 @@ def supervisor_order(
             "log_limit": log_limit,
             "cgroup": {"path": home} if home else as_ordered(means.cgroups, order.job.id, order.attempt, marker),
             "oom_counters": list(means.oom_counters),
-        }
+        },
+        2,  # a version that every Python reads: a prepared cell's supervisor runs in the job's own
     )
 
 

@@ -13,6 +13,7 @@ from .homes import Homes, entering
 from .nursery import Nursery
 from .orders import supervisor_order
 from .owners import Owner
+from .prepared import PreparedCells
 from .spawn import spawn
 from .watch import Watch
 
@@ -22,6 +23,7 @@ class Starter:
     """``environ`` is the host's own; ``homes`` makes cgroups for what runs as others."""
 
     nursery: Nursery
+    prepared: PreparedCells
     environ: Mapping[str, str]
     log_limit: int | None
     homes: Homes | None
@@ -43,7 +45,9 @@ class Starter:
             order, passed_on=self.environ, marker=marker, log_limit=self.log_limit, means=means, home=watch.home
         )
         place = attempt_folder(order.folder, order.attempt)
-        ready = self.nursery.launch(content, place) if spare and owner is None else None
+        ready = None
+        if spare and owner is None:
+            ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
         if ready is not None:
             watch.child, watch.spare_since, watch.wake = ready
             return
