@@ -76,11 +76,14 @@ IN_THE_JOB = {
     "CUPY_GPU_MEMORY_LIMIT": "cooperative cap of CuPy, unless set",
     "GPUSCHED_CHECKPOINT_DIR": "a folder that all attempts of the job share",
     "GPUSCHED_STOP_FILE": "appears, with the reason, when the job is being ended",
+    "GPUSCHED_ARRAY_ID, GPUSCHED_ARRAY_INDEX": "in an element of an array: which array, and its number, from 0",
+    "GPUSCHED_SWEEP_NAME": "in an element of a sweep: the value of the variable NAME, in upper case",
     "GPUSCHED_MARKER": "unique for each attempt: by it stray processes of an attempt are found",
     "MASTER_ADDR": "with several cards, unless set: where the job's processes meet",
     "MASTER_PORT": "with several cards, unless set: the port for it",
 }
 REASONS = {
+    "dependency_failed": "never started: a job that it was to start after (`after`) did not succeed",
     "exit": "its own exit code",
     "signal_N": "ended by signal N; `signal_9` most often means that host memory ran out",
     "cuda_oom": "the GPU had no memory left; the message has the amounts that were printed and what becomes of it",
@@ -107,6 +110,8 @@ ERRORS = {
     "method_not_allowed": (405, "this address answers other methods; the header `Allow` lists them"),
     "wrong_phase": (409, "the job is not in a phase in which this can be done"),
     "conflict": (409, "the idempotency key has been taken by another request meanwhile; ask again"),
+    "reservation_clash": (409, "other reservations of that time want the same GPUs; the message names them"),
+    "unknown_reservation": (404, "there is no such reservation; one that is over has ended by itself"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
@@ -262,7 +267,8 @@ def _words(parser: argparse.ArgumentParser) -> str:
     if given is not None:
         return given
     named = [action for action in parser._actions if not action.option_strings and action.nargs != argparse.REMAINDER]
-    return "".join(f" {action.metavar or action.dest}{'...' if action.nargs == '+' else ''}" for action in named)
+    many = {"+": "...", "*": "..."}
+    return "".join(f" {action.metavar or action.dest}{many.get(str(action.nargs), '')}" for action in named)
 
 
 def _switches(parser: argparse.ArgumentParser) -> str:
@@ -286,12 +292,19 @@ def _python() -> str:
         for name, member in sorted(vars(gs.Job).items())
         if not name.startswith("_") and inspect.getdoc(member)
     ]
+    of_arrays = [
+        (f"`.{name}`", _first_line(member))
+        for name, member in sorted(vars(gs.JobArray).items())
+        if not name.startswith("_") and inspect.getdoc(member)
+    ]
     return (
         "`import jupyter_gpusched as gs`\n\n"
         + table(["name", "what it is"], rows)
         + "\nA job (what the magics and `gs.submit` return):\n\n"
         + table(["attribute", "what it is"], [("`.id`", "its id"), *methods])
         + "\nIt can be awaited: `await job` waits for its end.\n"
+        + "\nAn array (what `gs.map`, `gs.sweep` and `--sweep` return) is a sequence of jobs, and has:\n\n"
+        + table(["attribute", "what it is"], of_arrays)
     )
 
 

@@ -6,18 +6,20 @@ answered with its view, who acts on many with their ids.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from . import wire
-from .core.messages import CancelRequested, Event, HoldRequested, ReleaseRequested
-from .core.model import BadRequest, Job, Phase, UnknownJob, WrongPhase
+from .core.messages import CancelRequested, HoldRequested, ReleaseRequested
+from .core.model import BadRequest, IllegalTransition, Job, Phase, UnknownJob, WrongPhase
 from .core.quantities import parse_seconds
 from .desk import Handler
+from .engine import Wish
 from .targets import Target, find, named
 
 LONGEST_CAUSE = 500
@@ -31,21 +33,21 @@ class _Acting(Handler):
     async def target(self, named_by: str) -> Target:
         return await find(named_by, self.desk.engine, self.caller.sees)
 
-    async def act_on(self, target: Target, event_of: Any) -> None:
+    async def act_on(self, target: Target, event_of: Callable[[Job], Wish]) -> None:
         """Carry it out. Raises ``WrongPhase`` where a job that was named alone does not admit it."""
         engine = self.desk.engine
-        events: list[Event] = [event_of(job) for job in target.jobs if not job.phase.final]
-        done = await engine.act(events)
         if not target.one:
-            self.answer(wire.JobIds(ids=[event.job_id for event in done]))  # type: ignore[union-attr]
+            events = [event_of(job) for job in target.jobs if not job.phase.final]
+            self.answer(wire.JobIds(ids=await engine.act_on_all(events)))
             return
-        job = await engine.job(target.jobs[0].id, self.caller.sees)
-        if not done and not self.harmless:
-            raise _only_waiting(job, self.act)
-        self.answer(self.views().job(job))
+        job = target.jobs[0]
+        try:
+            await engine.act(event_of(job))
+        except IllegalTransition:
+            raise _only_waiting(await engine.job(job.id, self.caller.sees), self.act) from None
+        self.answer(self.views().job(await engine.job(job.id, self.caller.sees)))
 
     act = ""
-    harmless = False  # what has ended may be told the same again
 
     async def asked(self, kind: type[_Request], example: str) -> _Request:
         try:
@@ -58,7 +60,7 @@ class _Acting(Handler):
 class CancelHandler(_Acting):
     """POST jobs/ID/cancel: answers as soon as the wish is on disk; jobs/cancel by name."""
 
-    act, harmless = "cancel", True
+    act = "cancel"
 
     async def post(self, job_id: str | None = None) -> None:
         if job_id is None:

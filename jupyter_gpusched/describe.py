@@ -137,10 +137,11 @@ def time_of_day(at: float, now: float) -> str:
 def explained(view: View) -> str:
     """Why it waits or how it ended, and what became of each attempt; one sentence a line."""
     first = sentence(view) or ("it succeeded" if view["phase"] == "succeeded" else f"it is {view['phase']}")
-    attempts = [attempt for attempt in view["attempts"] if attempt["message"]]
-    if len(attempts) == 1 and view["phase"] in FINAL:
-        attempts = []  # the job's own sentence says the same
-    told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
+    same = len(view["attempts"]) == 1 and view["phase"] in FINAL  # the job's own sentence says how it ended
+    told = []
+    for attempt in view["attempts"]:
+        said = (attempt.get("placement"), None if same else attempt["message"])
+        told += [f"attempt {attempt['number']}: {one_line(words)}" for words in said if words]
     queued = [one_line(sentence) for sentence in view.get("explanation") or []]
     advice = one_line(view["advice"])
     return "\n".join([first, *queued, *told, *([advice] if advice and advice != first else [])])
@@ -307,7 +308,19 @@ def _gpu_notes(gpu: View, now: float) -> list[str]:
     outside = [_outsider(holder, now) for holder in gpu["holders"] if holder["kind"] == "foreign"]
     if gpu.get("unattributed_mib"):
         outside.append(f"{show_mib(gpu['unattributed_mib'])} that no process admits to")
-    return [*notes, *(f"GPU {gpu['index']}: outside the queue: {words}" for words in outside)]
+    kept = [f"GPU {gpu['index']}: {reserved(one, now)}" for one in gpu.get("reservations") or []]
+    return [*notes, *(f"GPU {gpu['index']}: outside the queue: {words}" for words in outside), *kept]
+
+
+def reserved(one: View, now: float) -> str:
+    """For whom a card is kept, when and why: ``reserved for ann 13:00 to 17:00 (demo)``, in local time."""
+    whom = one_line(one["user"]) or "work outside the queue"
+    start, end = (time_of_day(at, now) for at in (one["start"], one["end"]))
+    when = f"until {end}" if one["active"] else f"{start} to {end}"
+    cause = f" ({one_line(one['cause'])})" if one["cause"] else ""
+    jobs = one["reaching_in"]
+    staying = f"; {jobs} job{'s' if jobs > 1 else ''} of others may still run there" if jobs else ""
+    return f"reserved for {whom} {when}{cause}{staying}"
 
 
 def _outsider(holder: View, now: float) -> str:

@@ -66,6 +66,17 @@ class MethodNotAllowed(GpuSchedError):
     code = "method_not_allowed"
 
 
+class UnknownReservation(GpuSchedError):
+    code = "unknown_reservation"
+
+    def __init__(self, reservation_id: str) -> None:
+        super().__init__(
+            f"There is no reservation {reservation_id!r}.",
+            field="id",
+            hint="`jupyter gpusched reservations` lists them; one that is over has ended by itself.",
+        )
+
+
 class TooLarge(GpuSchedError):
     code = "too_large"
 
@@ -80,6 +91,7 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     DuplicateKey: HTTPStatus.CONFLICT,
     UnknownJob: HTTPStatus.NOT_FOUND,
+    UnknownReservation: HTTPStatus.NOT_FOUND,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     Conflict: HTTPStatus.CONFLICT,

@@ -37,6 +37,7 @@ from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
+from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
@@ -127,9 +128,16 @@ class GpuSched(Configurable):
     ).tag(config=True)
 
     supervisors_ready = Int(
-        2,
+        4,
         min=0,
         help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
+    ).tag(config=True)
+
+    cells_prepared = Int(
+        2,
+        min=0,
+        help="For so many kinds of cells (by interpreter, folder and environment) a process with IPython loaded is "
+        "kept prepared, from a second after the first one until none has come for 10 minutes; 0 = none.",
     ).tag(config=True)
 
     def log_bytes(self) -> int | None:
@@ -306,10 +314,13 @@ class Host:
         settings = replace(settings, ends_with_server=means.ends_with_server)
         launcher = partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means)
         if not self._access.for_others:  # what is kept ready is ours, and could not become another's
-            launcher = partial(launcher, spares=self.config.supervisors_ready)
+            ready, prepared = self.config.supervisors_ready, self.config.cells_prepared
+            launcher = partial(launcher, spares=ready, prepared=prepared)
         if self._access.for_others:
             passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
-            launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
+            homes = None if means.cgroups is None else open_homes(means.cgroups)
+            launcher = partial(launcher, owners=self._access.owners, environ=passed_on, homes=homes)
+            means = replace(means, counted_only=uncontrolled(homes))
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:

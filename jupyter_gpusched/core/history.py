@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from .frozen import replace
 from .persistent import Map
 
 K = TypeVar("K")
@@ -67,6 +68,15 @@ class Estimates:
 
     recent: tuple[float, ...] = ()
     ordered: tuple[float, ...] = ()
+    _typical: list[float] = field(default_factory=list, compare=False, repr=False)
+
+    def factor(self, share: float) -> float:
+        """By what an estimate is multiplied to be what this share of runs does not exceed."""
+        if share != _MIDDLE:
+            return math.exp(_quantile(self.ordered, share))
+        if not self._typical:
+            self._typical.append(math.exp(_quantile(self.ordered, share)))
+        return self._typical[0]
 
     def with_ratio(self, ratio: float) -> Estimates:
         recent = (*self.recent, ratio)[-_KEPT_ESTIMATES:]
@@ -160,6 +170,12 @@ class History:
         runs = self.people.get(owner, _NOBODY).names.get(name)
         return runs is not None and len(runs.recent) >= KNOWN_AFTER
 
+    def judges_alone(self, person: Person | None) -> bool:
+        """Whether an owner's own past says all about that owner's jobs, whatever is learned of others."""
+        if person is None or len(person.runs.ordered) < _TRUSTED:
+            return False
+        return len(person.estimates.ordered) >= _FEWEST_ESTIMATES
+
     def forgotten(self, earlier: History, owner: str) -> list[str]:
         """Names of this owner that an earlier history knew and this one does not, since there are too many."""
         before, now = earlier.people.get(owner, _NOBODY).names, self.people.get(owner, _NOBODY).names
@@ -220,9 +236,14 @@ class History:
         """Whether it would be the same now; its kin must be."""
         return (
             outlook.since_s <= elapsed_s < outlook.until_s
-            and (outlook.of_all is None or outlook.of_all is self.runs)
+            and (outlook.of_all is None or outlook.of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
             and outlook.person is self.people.get(owner, _NOBODY)
         )
+
+    def _still_unheard_of(self, outlook: Outlook, elapsed_s: float) -> bool:
+        """Whether nothing was known of such long runs, and nothing is."""
+        ordered = self.runs.ordered
+        return outlook.total_s is None and (len(ordered) < _TRUSTED or ordered[-_TRUSTED] <= elapsed_s)
 
     def compute(self, owner: str, name: str) -> float | None:
         """The share of a card's processors that such jobs used, or those of their owner; None = never seen."""
@@ -264,11 +285,11 @@ class History:
         """The user's estimate in the light of that user's earlier ones, or of everybody's."""
         if not kin.limit_s:
             return None
-        ratios = self.people.get(kin.owner, _NOBODY).estimates.ordered
-        if len(ratios) < _FEWEST_ESTIMATES:
-            ratios = self.estimates.ordered
-        if len(ratios) >= _FEWEST_ESTIMATES:
-            return kin.limit_s * math.exp(_quantile(ratios, share))
+        estimates = self.people.get(kin.owner, _NOBODY).estimates
+        if len(estimates.ordered) < _FEWEST_ESTIMATES:
+            estimates = self.estimates
+        if len(estimates.ordered) >= _FEWEST_ESTIMATES:
+            return kin.limit_s * estimates.factor(share)
         return kin.limit_s * (0.5 if share <= 0.6 else 1.0)
 
 

@@ -158,13 +158,15 @@ class Claim:
 class Stop:
     """Why and since when an attempt is being ended; the first reason stands.
 
-    by  who wanted it, for ``gpu_lost`` the card, for ``vram_exceeded`` how much was used.
+    by   who wanted it, for ``gpu_lost`` the card, for ``vram_exceeded`` how much was used.
+    whom for an attempt that is ended for another's sake: for what, as part of a sentence.
     """
 
     reason: str  # cancelled | timeout | preempted | stragglers | gpu_lost | vram_exceeded
     since: float
     grace_s: float
     by: str | None = None
+    whom: str | None = None
 
 
 class Shortage(NamedTuple):
@@ -215,6 +217,22 @@ class ExitRecord:
     shortage: Shortage | None = None
 
 
+class Choice(NamedTuple):
+    """What there was to choose from when an attempt was placed.
+
+    cards, fitting  how many cards were known, and on how many of them it fitted.
+    free            MiB that could be promised on each card that it got.
+    preferred       whether its owner had asked for one of them.
+    other           of those that fitted too the one with most left: its index and MiB.
+    """
+
+    cards: int
+    fitting: int
+    free: tuple[int, ...]
+    preferred: bool = False
+    other: tuple[int, int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a job. ``outcome`` is None while it is alive."""
@@ -231,6 +249,7 @@ class Attempt:
     peak_vram_mib: Mib | None = None
     peak_rss_mib: Mib | None = None
     shortage: Shortage | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)

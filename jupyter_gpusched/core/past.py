@@ -7,8 +7,9 @@ attempt that has just ended teaches, a job that is submitted is appraised. Froze
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from .frozen import replace
 from .held import Held
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings

@@ -2,12 +2,21 @@
 // Missing values are "n/a", never 0.
 
 import { trans } from './translation';
-import { GpuView, Holder, JobView } from './wire';
+import { GpuView, Holder, JobView, Reservation } from './wire';
 
 const FINAL = new Set(['succeeded', 'failed', 'cancelled', 'timeout', 'lost']);
 
 export function isFinal(view: Pick<JobView, 'phase'>): boolean {
   return FINAL.has(view.phase);
+}
+
+/** Whether it waits because somebody, or the scheduler, wants it to; hosts of before tell nothing of that. */
+export function isHeld(view: Pick<JobView, 'phase' | 'held'>): boolean {
+  return view.phase === 'queued' && !!view.held;
+}
+
+export function canBeHeld(view: Pick<JobView, 'phase' | 'held'>): boolean {
+  return view.phase === 'queued' && !view.held;
 }
 
 /** The phase for a person; one that this version does not know is shown as it is. */
@@ -107,6 +116,20 @@ export function expected(view: JobView, now: number): string {
   return at === null || earliest === undefined || latest === undefined
     ? ''
     : trans.__('starts at about %1 (%2 to %3)', ...[at, earliest, latest].map(one => moment(one, now)));
+}
+
+/** For whom a card is kept, from when to when and why, and who may still be there then. */
+export function reserved(one: Reservation, now: number): string {
+  const until = moment(one.end, now);
+  const when = one.active ? trans.__('until %1', until) : trans.__('%1 to %2', moment(one.start, now), until);
+  const who =
+    one.user === null
+      ? trans.__('Reserved for work outside the queue, %1', when)
+      : trans.__('Reserved for %1, %2', one.user, when);
+  const staying = one.reaching_in
+    ? trans._n('%1 job of others may still run there', '%1 jobs of others may still run there', one.reaching_in)
+    : '';
+  return [who, one.cause ?? '', staying].filter(Boolean).join(' · ');
 }
 
 function ending(view: JobView): string {

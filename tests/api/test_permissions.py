@@ -58,6 +58,9 @@ TABLE = [
     Row("GET", "jobs/{id}/timeline", 200),
     Row("GET", "jobs/{id}/events", 200),
     Row("GET", "alerts", 200),
+    Row("GET", "reservations", 200),
+    Row("POST", "reservations", 201, {"gpus": 1, "zone": "UTC", "for": "1h"}, for_admins=True),
+    Row("DELETE", "reservations/{id}", 404, for_admins=True),
     Row("POST", "admin/quarantine", 200, {"gpu": 1}, for_admins=True),
     Row("POST", "admin/drain", 200, {}, for_admins=True),
     Row("POST", "admin/resume", 200, {}, for_admins=True),
@@ -69,7 +72,7 @@ TABLE = [
     Row("GET", "events", 200),
     Row("GET", "openapi.json", 200),
 ]
-OF_JOBS = [row for row in TABLE if "{id}" in row.path]
+OF_JOBS = [row for row in TABLE if row.path.startswith("jobs/{id}")]
 OF_ADMINS = [row for row in TABLE if row.for_admins]
 
 
@@ -150,6 +153,29 @@ def test_what_is_everybodys_says_of_others_who_holds_how_much_since_when_and_not
         assert told.status == row.own
         assert SECRET not in told.body.decode()
         assert job not in told.body.decode()
+    assert queue.ask("ann", "GET", f"jobs/{job}").json["phase"] == "running", "nobody acts on another's by its name"
+
+
+ON_ARRAYS = [
+    ("GET", "arrays/{id}", 200),
+    ("POST", "jobs/{id}/hold", 200),
+    ("POST", "jobs/{id}[0-1]/release", 200),
+    ("POST", "jobs/{id}/cancel", 200),
+    ("POST", "jobs/{id}[0]/resubmit", 201),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "own"), ON_ARRAYS, ids=str)
+def test_anothers_array_is_as_unknown_as_one_that_never_was(queue, method, path, own):
+    spec = {"argv": ["sleep", "600"], "gpus": 1, "name": SECRET}
+    asked = queue.ask("ann", "POST", "jobs", {"jobs": [spec, spec, spec], "array": {}})
+    assert asked.status == 201
+    array = asked.json["array_id"]
+    absent, foreign = (queue.ask("bob", method, path.format(id=one), {}) for one in (UNKNOWN, array))
+    assert absent.status == 404
+    assert seen(foreign, array) == seen(absent, array)
+    assert queue.ask("ann", "GET", f"arrays/{array}").json["held"] == 0, "nothing has happened to it"
+    assert queue.ask("root2", method, path.format(id=array), {}).status == own
 
 
 def test_a_card_shows_whose_the_memory_is_and_its_owner_and_admins_which_job(queue):
