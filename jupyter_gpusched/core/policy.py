@@ -121,12 +121,12 @@ class Pass:
             if not (all_of_them or self._fits_at_best(request)):
                 continue
             rivals = Rivals(self.facts, request, evicts=urgent and evicts, measured=self.measured)
+            long = all_of_them or self._fits_long(request)
+            within_s = math.inf if long else self.room.brief_until - self.now
             for owner, own in owners.items():
-                rivals.add(owner, own)
+                rivals.add(owner, own, within_s)
                 if owner in self.state.by_hand and not urgent_first:
                     self._join(request, {key: line for key, line in own.lines.items() if key.by_hand})
-            if not all_of_them and not self._fits_long(request):
-                rivals.without_longer(self.room.brief_until - self.now)
             gathered.append(rivals)
         for place, number, job_id in self.heads:
             line = self.rows[number]

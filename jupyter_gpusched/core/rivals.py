@@ -37,13 +37,19 @@ class Rivals:
         self.rest: dict[int, Iterator[Rank]] = {}  # what follows in such a line
         self.ids: dict[int, JobId] = {}
 
-    def add(self, owner: str, own: Own) -> None:
-        """Put up an owner's lines but those in that owner's order."""
-        heads = heads_of(own, self.facts)
-        known = expected_of(own, owner, heads, self.request.gpus, self.facts.history, compute=self.measured)
+    def add(self, owner: str, own: Own, within_s: float) -> None:
+        """Put up an owner's lines but those in that owner's order; only of jobs expected to end ``within_s``."""
+        heads = heads_of(own, self.request.gpus, self.facts)
+        known = expected_of(own, owner, heads, self.facts.history, compute=self.measured)
+        if known.least_s > within_s:
+            return
         self.starts.append(len(self.orders))
         self.owners.append((heads, known))
         self.orders += self.facts.orders(owner, self.part, heads, known.seconds)
+        if not math.isinf(within_s):
+            for row, expected_s in enumerate(known.seconds, self.starts[-1]):
+                if expected_s > within_s:
+                    self.leave(row)
 
     def add_one(self, place: Place, job_id: JobId, line: Alone, rest: Iterator[Rank]) -> None:
         """Put up one line whose place was given to it. ``rest``: what follows in it."""
@@ -51,7 +57,7 @@ class Rivals:
         row = len(self.orders)
         self.places[row], self.ids[row], self.rest[row] = place, job_id, rest
         self.starts.append(row)
-        self.owners.append((Heads.of(jobs), Expected(None, None, [expected_s], [compute])))
+        self.owners.append((Heads.of(jobs), Expected(None, None, [expected_s], expected_s, [compute])))
         self.orders.append(place[1])
 
     def first(self) -> tuple[Place, int] | None:
@@ -93,13 +99,6 @@ class Rivals:
 
     def leave(self, row: int) -> None:
         self.orders[row] = _GONE
-
-    def without_longer(self, seconds: float) -> None:
-        """Only lines of jobs that are expected to end within so many seconds remain."""
-        for start, (_, known) in zip(self.starts, self.owners, strict=True):
-            for row, expected_s in enumerate(known.seconds, start):
-                if expected_s > seconds:
-                    self.leave(row)
 
     def failed(self, row: int, brief_s: float) -> None:
         """One did not fit: gone are all that are no easier to place. ``brief_s``: the shorter may take what is kept."""
