@@ -19,6 +19,7 @@ from tornado.web import Application, HTTPError
 
 from . import wire
 from .acting import ACTIONS
+from .bookings import ReservationHandler, ReservationsHandler
 from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
 from .desk import Desk, Handler, first_of
 from .engine import Engine
@@ -38,7 +39,7 @@ LONGEST_WAIT_S = 30.0
 LARGEST_CHUNK = 8 * 2**20
 PIECE = 2**20
 """So much of a result is in memory at a time."""
-LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 1.0
+LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 0.5
 """So long an answer about waiting jobs waits for their probable start to be worked out."""
 
 _ORDER = frozenset(wire.JobOrder.__struct_fields__)
@@ -87,8 +88,7 @@ class JobsHandler(Handler):
 
     async def post(self) -> None:
         asked, caller = read_submission(await self.body()), self.caller
-        admission = self.desk.admission
-        ids = await admission.submit(asked.jobs, by=caller, array=asked.array)
+        ids = await self.desk.admission.submit(asked.jobs, by=caller, array=asked.array)
         if not asked.batch:
             self.answer(wire.Created(id=ids[0]), HTTPStatus.CREATED)
             return
@@ -350,6 +350,8 @@ PATHS: list[tuple[str, type[Handler]]] = [
     (f"jobs/{_ID}/timeline", TimelineHandler),
     (f"jobs/{_ID}/events", JobEventsHandler),
     ("alerts", AlertsHandler),
+    ("reservations", ReservationsHandler),
+    (f"reservations/{_ID}", ReservationHandler),
     ("admin/quarantine", QuarantineHandler),
     ("admin/drain", DrainHandler),
     ("admin/resume", ResumeHandler),

@@ -94,6 +94,19 @@ class Client:
     def resume(self, cause: str | None = None) -> View:
         return self._post("admin/resume", {"cause": cause})
 
+    def reservations(self) -> list[View]:
+        """GPUs that are kept for somebody, now or later."""
+        return list(self._get("reservations")["items"])
+
+    def reserve(self, asked: dict[str, Any]) -> View:
+        """Keep GPUs for somebody; ``asked`` as REST has it. Answers with the reservation."""
+        return self._post("reservations", asked)
+
+    def unreserve(self, reservation_id: str) -> None:
+        """End a reservation: its GPUs are open to all at once."""
+        target = _target(f"reservations/{quote(reservation_id, safe='', errors='replace')}", {})
+        self._twice(lambda host: accepted(host.request("DELETE", target)), start=self._start)
+
     def limits(self) -> View:
         """What the caller may have at a time, and has."""
         return self._get("limits")

@@ -43,6 +43,7 @@ from .launch.means import Means
 from .limits_file import read_limits
 from .places import HostRecord
 from .ports import DuplicateKey
+from .tail import Tail
 from .views import Views
 
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
@@ -62,6 +63,17 @@ class MethodNotAllowed(GpuSchedError):
     code = "method_not_allowed"
 
 
+class UnknownReservation(GpuSchedError):
+    code = "unknown_reservation"
+
+    def __init__(self, reservation_id: str) -> None:
+        super().__init__(
+            f"There is no reservation {reservation_id!r}.",
+            field="id",
+            hint="`jupyter gpusched reservations` lists them; one that is over has ended by itself.",
+        )
+
+
 class TooLarge(GpuSchedError):
     code = "too_large"
 
@@ -76,6 +88,7 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     DuplicateKey: HTTPStatus.CONFLICT,
     UnknownJob: HTTPStatus.NOT_FOUND,
+    UnknownReservation: HTTPStatus.NOT_FOUND,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     Conflict: HTTPStatus.CONFLICT,
@@ -106,6 +119,10 @@ class Desk:
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
+    tail: Tail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tail = Tail(self.engine)
 
     def read_limits(self) -> Limits:
         """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""

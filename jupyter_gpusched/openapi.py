@@ -26,6 +26,7 @@ _TYPES = (
     wire.CancelRequest, wire.HoldRequest, wire.ManyRequest, wire.JobIds, wire.ArrayView,
     wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
     wire.JobEvents, wire.AlertList, wire.DrainState, wire.QuarantineRequest, wire.CauseRequest, *FRAMES,
+    wire.ReservationRequest, wire.Reservation, wire.ReservationList,
     administration.OwnLimits, administration.AllLimits, administration.Report, administration.Log,
 )  # fmt: skip
 
@@ -166,6 +167,10 @@ OPERATIONS = (
     Operation("get", "jobs/{id}/events", "What happened to it, as the journal has it.", 200, wire.JobEvents,
               query=_OF_EVENTS, refuses=(404, 422)),
     Operation("get", "alerts", "What a person should look at now; those about jobs are your own.", 200, wire.AlertList),
+    Operation("get", "reservations", "GPUs that are kept for somebody, now or later.", 200, wire.ReservationList),
+    Operation("post", "reservations", "Keep GPUs for somebody in a window of time; administrators only.", 201,
+              wire.Reservation, body=_ref(wire.ReservationRequest), refuses=(409, 413, 422)),
+    Operation("delete", "reservations/{id}", "End a reservation; administrators only.", 204, None, refuses=(404,)),
     Operation("post", "admin/quarantine", "Give a card no jobs, or with `release` give it jobs again.", 200,
               wire.GpuView, body=_ref(wire.QuarantineRequest), refuses=(409, 413, 422)),
     Operation("post", "admin/drain", "Start nothing new; what runs goes on, and what is submitted waits.", 200,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpusched.core.estimate import MOST_JOBS, PLAYS, foretold
-from jupyter_gpusched.core.messages import Drained
+from jupyter_gpusched.core.messages import Drained, Reserved
+from jupyter_gpusched.core.operations import Reservation
 from tests.core.conftest import G, World, card, job
 
 
@@ -134,3 +135,10 @@ def test_an_actual_start_falls_into_the_range(world):
     world.now += 1000.0
     ended(world, "runs0001")
     assert start.earliest <= world.started_at["wait0001"] <= start.latest
+
+
+def test_who_waits_for_the_end_of_a_reservation_starts_then(world):
+    window = Reservation("r0000001", "bob", 1, (), world.now, world.now + 5000.0, "root", "UTC")
+    world.tell(Reserved(window))
+    world.submit(named("wait0001", "train", vram=20 * G))
+    assert start_of(world, "wait0001").at == window.end
