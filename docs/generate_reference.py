@@ -22,6 +22,7 @@ from jupyter_gpusched import cli, magics, openapi, options, wire
 from jupyter_gpusched.core.machine import diagram
 from jupyter_gpusched.core.model import Phase
 from jupyter_gpusched.hosts.daemon import Serve
+from jupyter_gpusched.hosts.hub_service import HubServe
 from jupyter_gpusched.service import GpuSched
 
 TARGET = Path(__file__).parent / "reference.md"
@@ -40,6 +41,8 @@ WHAT_RUNS = {
     "args": "the script's arguments",
     "parameters": "of a notebook, an object",
     "source": "a cell",
+    "item": "which of the calls in the payload of a function",
+    "sweep": "the variables of this element of a sweep, an object",
     "payload": "captured values or a function, base64 of cloudpickle",
     "kind": "`cell script command notebook function`; mostly told by the rest",
     "notebook": "the notebook it came from, for display",
@@ -54,7 +57,7 @@ VARIABLES = {
     "GPUSCHED_HOME": "the state folder: queue, records, logs (default `~/.local/state/jupyter-gpusched/MACHINE`)",
     "GPUSCHED_SIMULATE": "simulated cards instead of real ones: `2x24G`, `1x24564M,1x48G`; fixed when a host starts",
     "GPUSCHED_SOCKET": "the socket of the host to use, instead of looking for one",
-    "GPUSCHED_SERVICE_URL": "a JupyterHub service to use (not available yet: refused when set)",
+    "GPUSCHED_SERVICE_URL": "the JupyterHub service to use, as the user of `JUPYTERHUB_API_TOKEN`; set by the Hub",
     "GPUSCHED_AUTOSTART": "`0` forbids that a host is started by itself",
     "GPUSCHED_IDLE_EXIT": "seconds without jobs and clients after which a host that started by itself ends (600)",
 }
@@ -73,11 +76,14 @@ IN_THE_JOB = {
     "CUPY_GPU_MEMORY_LIMIT": "cooperative cap of CuPy, unless set",
     "GPUSCHED_CHECKPOINT_DIR": "a folder that all attempts of the job share",
     "GPUSCHED_STOP_FILE": "appears, with the reason, when the job is being ended",
+    "GPUSCHED_ARRAY_ID, GPUSCHED_ARRAY_INDEX": "in an element of an array: which array, and its number, from 0",
+    "GPUSCHED_SWEEP_NAME": "in an element of a sweep: the value of the variable NAME, in upper case",
     "GPUSCHED_MARKER": "unique for each attempt: by it stray processes of an attempt are found",
     "MASTER_ADDR": "with several cards, unless set: where the job's processes meet",
     "MASTER_PORT": "with several cards, unless set: the port for it",
 }
 REASONS = {
+    "dependency_failed": "never started: a job that it was to start after (`after`) did not succeed",
     "exit": "its own exit code",
     "signal_N": "ended by signal N; `signal_9` most often means that host memory ran out",
     "cuda_oom": "the GPU had no memory left; the message has the amounts that were printed and what becomes of it",
@@ -106,10 +112,16 @@ ERRORS = {
     "conflict": (409, "the idempotency key has been taken by another request meanwhile; ask again"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
+    "reservation_clash": (409, "other reservations of that time have the cards that are asked for"),
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
+    "limit_reached": (422, "the administrator's limits do not allow it; the message has the limit"),
+    "bad_limits": (422, "the file of limits cannot be used; the message has the line"),
     "too_large": (413, "the body is larger than 512 MiB"),
     "unauthorized": (401, "nobody can say who asks"),
-    "not_allowed": (403, "another user's host; in a Jupyter server: no login, token or permission"),
+    "not_allowed": (
+        403,
+        "another user's host, or for administrators only; in a Jupyter server: no login, token or permission",
+    ),
     "unavailable": (503, "the host cannot answer now; try again in a moment"),
     "no_host": (503, "behind a Jupyter server: nobody hosts at the moment"),
 }
@@ -254,7 +266,8 @@ def _words(parser: argparse.ArgumentParser) -> str:
     if given is not None:
         return given
     named = [action for action in parser._actions if not action.option_strings and action.nargs != argparse.REMAINDER]
-    return "".join(f" {action.metavar or action.dest}{'...' if action.nargs == '+' else ''}" for action in named)
+    many = {"+": "...", "*": "..."}
+    return "".join(f" {action.metavar or action.dest}{many.get(str(action.nargs), '')}" for action in named)
 
 
 def _switches(parser: argparse.ArgumentParser) -> str:
@@ -278,12 +291,19 @@ def _python() -> str:
         for name, member in sorted(vars(gs.Job).items())
         if not name.startswith("_") and inspect.getdoc(member)
     ]
+    of_arrays = [
+        (f"`.{name}`", _first_line(member))
+        for name, member in sorted(vars(gs.JobArray).items())
+        if not name.startswith("_") and inspect.getdoc(member)
+    ]
     return (
         "`import jupyter_gpusched as gs`\n\n"
         + table(["name", "what it is"], rows)
         + "\nA job (what the magics and `gs.submit` return):\n\n"
         + table(["attribute", "what it is"], [("`.id`", "its id"), *methods])
         + "\nIt can be awaited: `await job` waits for its end.\n"
+        + "\nAn array (what `gs.map`, `gs.sweep` and `--sweep` return) is a sequence of jobs, and has:\n\n"
+        + table(["attribute", "what it is"], of_arrays)
     )
 
 
@@ -293,14 +313,14 @@ def _python() -> str:
 def settings() -> dict[str, tuple[str, str]]:
     """What an administrator may set: default and meaning by name."""
     found = {}
-    for owner in (GpuSched, Serve):
+    for owner in (GpuSched, Serve, HubServe):
         for name, trait in sorted(owner.class_own_traits(config=True).items()):
             found[f"{owner.__name__}.{name}"] = (_default(trait), str(trait.help))
     return found
 
 
 def _default(trait: traitlets.TraitType[Any, Any]) -> str:
-    return "600.0" if trait.name == "idle_exit_s" else repr(trait.default_value)
+    return "600.0" if trait.name == "idle_exit_s" else repr(trait.default())
 
 
 def _settings() -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .arrays import JobArray, array, sweep
     from .executor import Executor
     from .functions import map  # noqa: A004
     from .jobs import Job, JobFailed, gpus, job, jobs, submit
@@ -28,27 +29,33 @@ _HOMES = {
     "Executor": ".executor",
     "GpuMonitor": ".widgets",
     "Job": ".jobs",
+    "JobArray": ".arrays",
     "JobFailed": ".jobs",
     "JobQueue": ".widgets",
+    "array": ".arrays",
     "gpus": ".jobs",
     "job": ".jobs",
     "jobs": ".jobs",
     "map": ".functions",
     "submit": ".jobs",
+    "sweep": ".arrays",
 }
 
 __all__ = [
     "Executor",
     "GpuMonitor",
     "Job",
+    "JobArray",
     "JobFailed",
     "JobQueue",
     "__version__",
+    "array",
     "gpus",
     "job",
     "jobs",
     "map",
     "submit",
+    "sweep",
 ]
 
 

@@ -1,23 +1,17 @@
 """Taking in submissions and their changes: everything that is checked before a job may queue.
 
 A submission is refused here or it is queued whole; between the two nothing is left behind.
-What can be checked without the machine is ``wire.read_job``'s; here come the cards, the
-folders and the files.
+What can be checked without the machine is ``submission``'s, what needs it ``drafts``'; here
+they are put together and queued.
 """
 
 from __future__ import annotations
 
-import base64
-import os
-import pwd
-import secrets
-import shutil
-import string
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -25,6 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from . import wire
+from .belongings import Kept, drop, payload_of, write
 from .callers import Caller
 from .core.ledger import check_fits
 from .core.model import (
@@ -32,45 +27,25 @@ from .core.model import (
     IllegalTransition,
     Job,
     JobId,
-    Kind,
     NotAllowed,
     Phase,
+    Terms,
     Unavailable,
     Work,
     WrongPhase,
 )
+from .core.quota import check_queue, check_terms, waiting_of
+from .drafts import PLACEHOLDER, Raw, Reader
 from .engine import Engine
-from .launch.acting import acting_as
-from .launch.folders import get_file, put_file, remove_folder
+from .launch.folders import remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
-from .learning import code_of, learned
-from .notebooks import LARGEST_NOTEBOOK, read_notebook
 from .parents import still_worth_waiting_for, with_parents
 from .ports import GpuProvider
 from .respec import spec_of
-from .submission import changed, is_text, read_job, read_terms
-
-_FIRST = string.ascii_lowercase
-_REST = string.ascii_lowercase + string.digits
-
-PAYLOAD, NOTEBOOK = "payload.pkl", "notebook.ipynb"
-"""What lies in a job's folder before it starts: the values it brings along, or the notebook as it was submitted."""
-
-Kept = tuple[str, bytes]
-"""A file of the job's folder: its name and content."""
-
-PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+from .submission import changed, read_payload, read_terms
 
 LARGE = 2**20
 """What has more bytes is decoded beside the loop, which answers others meanwhile."""
-
-BATCH_STEP_S = 1e-6
-"""Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
-
-
-def new_id() -> JobId:
-    """Eight lower-case letters and digits; the first is a letter, so that no tool reads it as a number."""
-    return secrets.choice(_FIRST) + "".join(secrets.choice(_REST) for _ in range(7))
 
 
 class Admission:
@@ -81,49 +56,67 @@ class Admission:
         self._gpus = gpus
         self._owners = owners
         self._amending = anyio.Lock()
+        self._on_their_way: Counter[str] = Counter()
 
-    async def submit(self, raws: Sequence[object], *, owner: str, home: str, parent: Job | None = None) -> list[JobId]:
+    async def submit(
+        self, raws: Sequence[object], *, by: Caller, array: wire.ArrayRequest | None = None
+    ) -> list[JobId]:
         """Check submissions and queue all of them or none; returns their ids once they are on disk.
 
-        owner  who the kernel or the Hub says the caller is, never what a request says.
-        home   the owner's home, where a job without ``cwd`` runs.
-        parent the job that these repeat: they run the notebook that was kept for it.
+        by     who the kernel or the Hub says the caller is, never what a request says.
+        array  that they are the elements of one, and what these have in common.
         Raises ``BadRequest`` (its kinds) naming the field; in a batch also the submission's number.
         """
-        await self._engine.cards_seen()
-        jobs: list[Job] = []
-        works: dict[JobId, Work] = {}
-        kept: dict[JobId, Kept] = {}
-        codes: dict[tuple[str, str | None], str | None] = {}
-        now = self._engine.clock()
-        runs_as = await self._runs_as(owner)
-        surroundings = _surroundings(owner, home, runs_as)
-        for number, raw in enumerate(raws):
-            try:
-                at = now + number * BATCH_STEP_S
-                read = partial(
-                    read_job, raw, job_id=new_id(), owner=owner, now=at, home=home, surroundings=surroundings
-                )
-                large = isinstance(raw, dict) and isinstance(text := raw.get("payload"), str) and len(text) > LARGE
-                job, work, payload = await anyio.to_thread.run_sync(read) if large else read()
-                await anyio.to_thread.run_sync(_check_work, work, runs_as) if runs_as else _check_work(work, None)
-                if work.kind is Kind.NOTEBOOK:
-                    notebook = await anyio.to_thread.run_sync(self._notebook, work, runs_as, parent)
-                    kept[job.id] = NOTEBOOK, notebook
-                job = await self._known_again(job, work, runs_as, kept, codes)
-                self._check_card(job)
-            except BadRequest as error:
-                raise _numbered(error, number, len(raws)) from None
-            except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
-                raise _numbered(BadRequest(f"The job cannot be checked: {error}."), number, len(raws)) from None
-            jobs.append(replace(job, parent_id=parent.id if parent else None))
-            works[job.id] = work
-            if payload is not None:
-                kept[job.id] = PAYLOAD, payload
-        jobs = await with_parents(jobs, self._engine, owner=owner)
-        if not kept:
-            return await self._engine.submit(jobs, works)
-        return await self._with_files(jobs, works, kept, runs_as)
+        common = {} if array is None else array.common
+        whole = [{**common, **raw} if isinstance(raw, dict) else raw for raw in raws] if common else raws
+        given = [Raw(raw) for raw in whole]
+        if isinstance(shared := common.get("payload"), str):
+            payload = await anyio.to_thread.run_sync(read_payload, shared)
+            given = [
+                Raw({**raw, "payload": PLACEHOLDER}, payload)
+                if isinstance(raw, dict) and raw["payload"] is shared
+                else Raw(raw)
+                for raw in whole
+            ]
+        return await self._submit(given, by=by, array=array)
+
+    async def _submit(self, raws: Sequence[Raw], *, by: Caller, array: wire.ArrayRequest | None = None) -> list[JobId]:
+        engine = self._engine
+        if array is not None and len(raws) > wire.LARGEST_ARRAY:
+            raise BadRequest(
+                f"jobs: an array of {len(raws)} elements is too large; at most {wire.LARGEST_ARRAY}.",
+                field="jobs",
+                hint="Submit several arrays, or let each element do more.",
+            )
+        await engine.cards_seen()
+        throttle = None if array is None else array.throttle
+        runs_as = await self._runs_as(by.user)
+        reader = Reader(
+            engine.state, engine.store, self._gpus, engine.folder,
+            by=by, runs_as=runs_as, now=engine.clock(),
+        )  # fmt: skip
+        read = partial(reader.read, raws, array=array is not None, throttle=throttle)
+        drafts = read() if len(raws) == 1 and _is_light(raws[0]) else await anyio.to_thread.run_sync(read)
+        jobs = await with_parents([draft.job for draft in drafts], engine, owner=by.user)
+        works = {draft.job.id: draft.work for draft in drafts}
+        kept = {draft.job.id: draft.kept for draft in drafts if draft.kept is not None}
+        with self._entering(by, len(jobs)):
+            return await (self._with_files(jobs, works, kept, runs_as) if kept else engine.submit(jobs, works))
+
+    @contextmanager
+    def _entering(self, by: Caller, count: int) -> Iterator[None]:
+        """Jobs on their way into the queue count as waiting, so that many at once are not too many."""
+        state, owner = self._engine.state, by.user
+        if state.settings.limits:
+            waiting = waiting_of(owner, state.jobs.values()) + self._on_their_way[owner]
+            check_queue(owner, by.groups, state, waiting=waiting, joining=count)
+        self._on_their_way[owner] += count
+        try:
+            yield
+        finally:
+            self._on_their_way[owner] -= count
+            if not self._on_their_way[owner]:
+                del self._on_their_way[owner]
 
     async def amend(self, job_id: JobId, changes: object, *, by: Caller) -> None:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
@@ -136,6 +129,8 @@ class Admission:
                     raise _too_late(job)
                 state = self._engine.state
                 check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
+                if not by.admin:
+                    check_terms(_on(terms, job), state)
                 await self._engine.amend(job_id, terms, by=by.user)
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, by.sees)) from None
@@ -170,24 +165,39 @@ class Admission:
         except IllegalTransition as error:
             raise _out_of_queue(await self._engine.job(error.job.id, by.sees)) from None
 
-    async def resubmit(self, job: Job, changes: object, *, owner: str, home: str) -> JobId:
+    async def resubmit(self, job: Job, changes: object, *, by: Caller) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
 
         changes  fields of a submission to be given anew; null stands for the default.
         """
+        return (await self._submit([await self._again(job, changes)], by=by))[0]
+
+    async def resubmit_many(self, jobs: Sequence[Job], changes: object, *, by: Caller) -> list[JobId]:
+        """As ``resubmit``, as one array whose elements keep their numbers; all or none."""
+        key = changes.get("idempotency_key") if isinstance(changes, dict) else None
+        raws = []
+        for job in jobs:
+            own = {**changes, "idempotency_key": f"{key}-{job.id}"} if isinstance(changes, dict) and key else changes
+            raws.append(replace(await self._again(job, own), number=job.array_index))
+        throttle = next((job.throttle for job in jobs), None)
+        return await self._submit(raws, by=by, array=wire.ArrayRequest(throttle=throttle))
+
+    async def _again(self, job: Job, changes: object) -> Raw:
         if not isinstance(changes, dict):
             raise BadRequest("Changes are a JSON object.", hint='For example {"vram": "8G"}.')
-        work = await anyio.to_thread.run_sync(self._engine.store.work, job.id)
+        engine = self._engine
+        work = await anyio.to_thread.run_sync(engine.store.work, job.id)
         if work is None:
             raise Unavailable(f"The journal does not say what job {job.id} runs.", hint="Submit it anew.")
         spec: dict[str, Any] = msgspec.to_builtins(spec_of(job, work))
+        payload = None
         if work.has_payload and "payload" not in changes:
-            spec["payload"] = await anyio.to_thread.run_sync(self._payload_of, job)
+            spec["payload"] = PLACEHOLDER
+            payload = await anyio.to_thread.run_sync(payload_of, job, engine.folder)
         if job.after is not None and "after" not in changes:
-            spec["after"] = await still_worth_waiting_for(job, self._engine)
+            spec["after"] = await still_worth_waiting_for(job, engine)
             spec["after_when"] = job.after.when if spec["after"] else None
-        raw = changed(spec, changes)
-        return (await self.submit([raw], owner=owner, home=home, parent=job))[0]
+        return Raw(changed(spec, changes), payload, parent=job)
 
     async def delete(self, job: Job) -> None:
         """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""
@@ -216,26 +226,6 @@ class Admission:
                 f"Jobs run as their owner, but {error}.", hint="Ask the machine's administrator."
             ) from None
 
-    def _notebook(self, work: Work, runs_as: Owner | None, parent: Job | None) -> bytes:
-        """The notebook as it was submitted; that of the job that this one repeats is still as it was."""
-        kept = None
-        if parent is not None and parent.kind is Kind.NOTEBOOK:
-            with suppress(OSError):
-                kept = get_file(self._engine.folder(parent.id), NOTEBOOK, most=LARGEST_NOTEBOOK)
-        with acting_as(runs_as):
-            return read_notebook(work, kept)
-
-    def _payload_of(self, job: Job) -> str:
-        try:
-            payload = get_file(self._engine.folder(job.id), PAYLOAD, most=wire.LARGEST_PAYLOAD)
-        except OSError as error:
-            raise BadRequest(
-                f"payload: the captured values of job {job.id} are gone ({error.strerror or error}).",
-                field="payload",
-                hint="Submit it again from its notebook.",
-            ) from None
-        return base64.b64encode(payload).decode("ascii")
-
     async def _with_files(
         self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept], runs_as: Owner | None
     ) -> list[JobId]:
@@ -243,7 +233,7 @@ class Admission:
         queued: list[JobId] = []
         try:
             try:
-                await anyio.to_thread.run_sync(self._write, kept, runs_as)
+                await anyio.to_thread.run_sync(write, kept, self._engine.folder, runs_as)
             except OSError as error:
                 why = error.strerror or str(error)
                 raise Unavailable(
@@ -252,122 +242,24 @@ class Admission:
                 ) from error
             queued = await self._engine.submit(jobs, works)
         finally:
-            for job_id in kept.keys() - set(queued):
-                if job_id not in self._engine.state.jobs:
-                    remove_folder(self._engine.folder(job_id))
+            refused = [job_id for job_id in kept.keys() - set(queued) if job_id not in self._engine.state.jobs]
+            if refused:
+                await anyio.to_thread.run_sync(drop, refused, self._engine.folder)
         return queued
 
-    def _write(self, kept: dict[JobId, Kept], runs_as: Owner | None) -> None:
-        for job_id, (name, content) in kept.items():
-            put_file(self._engine.folder(job_id), runs_as, name, content)
 
-    async def _known_again(
-        self,
-        job: Job,
-        work: Work,
-        runs_as: Owner | None,
-        kept: dict[JobId, Kept],
-        codes: dict[tuple[str, str | None], str | None],
-    ) -> Job:
-        """The job with a name for what it runs, and with the amount that was learned where it asks for that.
-
-        codes  of scripts that this batch has read already.
-        """
-        notebook = kept[job.id][1] if work.kind is Kind.NOTEBOOK else None
-
-        def naming() -> str | None:
-            with acting_as(runs_as):
-                return code_of(work, name=job.name, notebook=notebook)
-
-        if work.kind is Kind.SCRIPT:
-            place = work.cwd, work.path
-            if place not in codes:
-                codes[place] = await anyio.to_thread.run_sync(naming)
-            code = codes[place]
-        else:
-            code = naming()
-        job = replace(job, code=code)
-        if job.learned is None:
-            return job
-        engine, simulated = self._engine, self._gpus.simulated
-        vram, words = await anyio.to_thread.run_sync(
-            lambda: learned(job, engine.store, engine.state, simulated=simulated)
-        )
-        return replace(job, request=replace(job.request, vram=vram), learned=words)
-
-    def _check_card(self, job: Job) -> None:
-        state = self._engine.state
-        check_fits(job.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
-
-
-def _check_work(work: Work, runs_as: Owner | None) -> None:
-    with acting_as(runs_as):
-        _check_folder(work)
-        if work.kind is Kind.SCRIPT:
-            _check_script(work)
-        _check_python(work)
-
-
-def _check_python(work: Work) -> None:
-    if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
-        raise BadRequest(
-            f"python: there is no interpreter {work.python!r}.",
-            field="python",
-            hint="Give the full path of a Python, for example ~/venv/bin/python.",
-        )
-
-
-def _surroundings(owner: str, home: str, runs_as: Owner | None) -> dict[str, str]:
-    """What every job of this owner finds in its environment, unless its submission says otherwise.
-
-    For whoever is not ourselves nothing of it is taken from our own.
-    """
-    if runs_as is not None:
-        env = {"HOME": runs_as.home, "USER": owner, "LOGNAME": owner, "SHELL": runs_as.shell}
-        env |= {"PATH": PLAIN_PATH, "LANG": "C.UTF-8"}
-        return {name: value for name, value in env.items() if is_text(value)}
-    try:
-        shell = pwd.getpwnam(owner).pw_shell
-    except (KeyError, ValueError):
-        shell = ""
-    env = {"HOME": home, "USER": owner, "LOGNAME": owner, "SHELL": shell or "/bin/sh"}
-    env["PATH"] = os.environ.get("PATH") or os.defpath
-    env["LANG"] = os.environ.get("LANG") or "C.UTF-8"
-    return {name: value for name, value in env.items() if is_text(value)}
-
-
-def _check_folder(work: Work) -> None:
-    if not Path(work.cwd).is_absolute():
-        raise BadRequest(f"cwd: {work.cwd!r} is not a full path.", field="cwd", hint="Start it with a slash.")
-    if not os.path.isdir(work.cwd):  # noqa: PTH112  pathlib raises for a name that is too long
-        raise BadRequest(
-            f"cwd: there is no folder {work.cwd!r} on this machine.",
-            field="cwd",
-            hint="Make the folder, or submit from another one.",
-        )
-    if not _works(lambda: os.stat(f"{work.cwd}/.")):  # noqa: PTH116  pathlib drops the dot
-        raise BadRequest(f"cwd: {work.cwd!r} cannot be entered.", field="cwd", hint="Check its permissions.")
-
-
-def _check_script(work: Work) -> None:
-    script = Path(work.cwd, work.path or "")
-    if not os.path.isfile(script):  # noqa: PTH113  see above
-        raise BadRequest(
-            f"path: there is no script {str(script)!r}.",
-            field="path",
-            hint="Check the name; it is looked up from the folder the job runs in.",
-        )
-    if not _works(lambda: os.close(os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))):
-        raise BadRequest(f"path: {str(script)!r} cannot be read.", field="path", hint="Check its permissions.")
-
-
-def _works(attempt: Callable[[], object]) -> bool:
-    """Whether the kernel lets us do it; ``access`` would ask for the rights of another identity."""
-    try:
-        attempt()
-    except OSError:
+def _is_light(raw: Raw) -> bool:
+    """Whether nothing needs to be read from files for it, and little be decoded."""
+    spec = raw.spec
+    if not isinstance(spec, dict) or spec.get("path") is not None or spec.get("vram") == "auto":
         return False
-    return True
+    payload = spec.get("payload")
+    return not isinstance(payload, str) or len(payload) <= LARGE
+
+
+def _on(terms: Terms, job: Job) -> Job:
+    """The job as far as limits look at it, on other terms."""
+    return replace(job, request=terms.request, priority=terms.priority, time_limit_s=terms.time_limit_s)
 
 
 def _too_late(job: Job) -> WrongPhase:
@@ -380,9 +272,3 @@ def _out_of_queue(job: Job) -> WrongPhase:
         f"Job {job.id} is {job.phase.value}; only jobs that wait have an order.",
         hint="`jupyter gpusched ls --phase queued` lists those that wait.",
     )
-
-
-def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:
-    if count == 1:
-        return error
-    return type(error)(f"Job {number} of the batch: {error.message}", field=error.field, hint=error.hint)

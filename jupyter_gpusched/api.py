@@ -18,8 +18,8 @@ from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError
 
 from . import wire
+from .acting import ACTIONS
 from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
-from .core.quantities import parse_seconds
 from .desk import Desk, Handler, first_of
 from .engine import Engine
 from .events import EventsHandler
@@ -27,9 +27,11 @@ from .launch import attempt as files
 from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
+from .oversight import AdminLimitsHandler, LimitsHandler, LogOfEventsHandler, ReportHandler
 from .places import API
 from .respec import spec_of
-from .submission import read_order
+from .submission import read_order, read_submission
+from .targets import find_one
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
@@ -84,16 +86,13 @@ class JobsHandler(Handler):
     """POST jobs: queue one or a batch. GET jobs: the caller's, newest first."""
 
     async def post(self) -> None:
-        body = await self.body()
-        batch = isinstance(body, dict) and "jobs" in body
-        raws = body["jobs"] if batch else [body]
-        if batch and (not isinstance(raws, list) or len(body) != 1):
-            raise BadRequest('A batch is {"jobs": [...]} and nothing else.', field="jobs")
-        if not raws:
-            raise BadRequest("jobs: the batch is empty.", field="jobs", hint="Give at least one job.")
-        caller = self.caller
-        ids = await self.desk.admission.submit(raws, owner=caller.user, home=caller.home)
-        self.answer(wire.CreatedBatch(ids=ids) if batch else wire.Created(id=ids[0]), HTTPStatus.CREATED)
+        asked, caller = read_submission(await self.body()), self.caller
+        ids = await self.desk.admission.submit(asked.jobs, by=caller, array=asked.array)
+        if not asked.batch:
+            self.answer(wire.Created(id=ids[0]), HTTPStatus.CREATED)
+            return
+        array_id = None if asked.array is None else (await self.desk.engine.job(ids[0], caller.sees)).array_id
+        self.answer(wire.CreatedBatch(ids=ids, array_id=array_id), HTTPStatus.CREATED)
 
     async def get(self) -> None:
         phase = self.get_query_argument("phase", None)
@@ -116,9 +115,10 @@ class JobsHandler(Handler):
 
     async def _page(self, user: str | None, phase: str | None, limit: int) -> list[Job]:
         before = _read_cursor(self.get_query_argument("cursor", None))
-        name = self.get_query_argument("name", None)
+        name, array = self.get_query_argument("name", None), self.get_query_argument("array", None)
+        store = self.desk.engine.store
         return await anyio.to_thread.run_sync(
-            lambda: self.desk.engine.store.jobs(owner=user, phase=phase, name=name, limit=limit + 1, before=before)
+            lambda: store.jobs(owner=user, phase=phase, name=name, batch_id=array, limit=limit + 1, before=before)
         )
 
 
@@ -137,7 +137,7 @@ class OfJob(Handler):
     """Requests about one job of the caller's."""
 
     async def find(self, job_id: str) -> Job:
-        return await self.desk.engine.job(job_id, self.caller.sees)
+        return await find_one(job_id, self.desk.engine, self.caller.sees)
 
     def attempt_of(self, job: Job) -> int:
         number = self.number("attempt", job.attempt)
@@ -150,12 +150,11 @@ class JobHandler(OfJob):
     """GET jobs/ID, with ``wait=final`` only when it is final or after ``timeout`` seconds; PATCH; DELETE."""
 
     async def patch(self, job_id: str) -> None:
-        await self.find(job_id)
-        body = await self.body()
+        job, body = await self.find(job_id), await self.body()
         if isinstance(body, dict) and _ORDER & body.keys():
-            await self.desk.admission.reorder(job_id, read_order(body), by=self.caller)
+            await self.desk.admission.reorder(job.id, read_order(body), by=self.caller)
         else:
-            await self.desk.admission.amend(job_id, body, by=self.caller)
+            await self.desk.admission.amend(job.id, body, by=self.caller)
         self.answer(self.views().job(await self.find(job_id)))
 
     async def delete(self, job_id: str) -> None:
@@ -189,39 +188,12 @@ class JobHandler(OfJob):
         return await self.find(job.id)
 
 
-class CancelHandler(OfJob):
-    """POST jobs/ID/cancel: answers with the job's view as soon as the wish is on disk."""
-
-    async def post(self, job_id: str) -> None:
-        job = await self.find(job_id)
-        body = await self.body()
-        if not isinstance(body, dict) or set(body) - {"grace"}:
-            raise BadRequest('Cancel takes {"grace": "2s"} or nothing.', field="grace")
-        grace_s = None
-        if body.get("grace") is not None:
-            try:
-                grace_s = parse_seconds(body["grace"], zero=True)
-            except ValueError as error:
-                raise BadRequest(f"grace: {error}.", field="grace") from None
-        await self.desk.engine.cancel(job, by=self.caller.user, grace_s=grace_s)
-        self.answer(self.views().job(await self.find(job_id)))
-
-
-class ResubmitHandler(OfJob):
-    """POST jobs/ID/resubmit: the same work again as a new job, with the changes in the body."""
-
-    async def post(self, job_id: str) -> None:
-        job, caller = await self.find(job_id), self.caller
-        new = await self.desk.admission.resubmit(job, await self.body(), owner=caller.user, home=caller.home)
-        self.answer(wire.Created(id=new), HTTPStatus.CREATED)
-
-
 class LogHandler(OfJob):
     """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``; a header says where to go on."""
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
-        number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
+        number, folder = self.attempt_of(job), self.desk.engine.folder(job.id)
         offset, limit = int(self.number("offset", 0)), int(self.number("limit", LARGEST_CHUNK, most=LARGEST_CHUNK))
         chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit)
         self.set_header("Content-Type", "application/octet-stream")
@@ -235,7 +207,7 @@ class OutputsHandler(OfJob):
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
-        number, folder = self.attempt_of(job), self.desk.engine.folder(job_id)
+        number, folder = self.attempt_of(job), self.desk.engine.folder(job.id)
         after = int(self.number("after", 0))
         final = job.phase.final or number != job.attempt
         asked = self.number("newest")
@@ -287,7 +259,7 @@ class SpecHandler(OfJob):
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
-        work = await anyio.to_thread.run_sync(self.desk.engine.store.work, job_id)
+        work = await anyio.to_thread.run_sync(self.desk.engine.store.work, job.id)
         if work is None:
             raise UnknownJob(job_id)
         self.answer(spec_of(job, work))
@@ -363,9 +335,8 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("gpus", GpusHandler),
     ("gpus/history", GpuHistoryHandler),
     ("jobs", JobsHandler),
+    *ACTIONS,
     (f"jobs/{_ID}", JobHandler),
-    (f"jobs/{_ID}/cancel", CancelHandler),
-    (f"jobs/{_ID}/resubmit", ResubmitHandler),
     (f"jobs/{_ID}/log", LogHandler),
     (f"jobs/{_ID}/outputs", OutputsHandler),
     (f"jobs/{_ID}/result/{_ID}", ResultHandler),
@@ -377,6 +348,10 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("admin/quarantine", QuarantineHandler),
     ("admin/drain", DrainHandler),
     ("admin/resume", ResumeHandler),
+    ("limits", LimitsHandler),
+    ("admin/limits", AdminLimitsHandler),
+    ("admin/report", ReportHandler),
+    ("admin/events", LogOfEventsHandler),
     ("events", EventsHandler),
     ("openapi.json", OpenApiHandler),
 ]

@@ -56,6 +56,38 @@ def payload_of(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any
     return envelope(values, search_path(with_here=True), sources_of([function, *args, *kwargs.values()]))
 
 
+def payload_of_many(function: Function, items: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """The payload of jobs that each call the function with one of the items. Raises ``BadRequest``."""
+    call = {"function": function, "args": (), "kwargs": dict(kwargs)}
+    parts = _named(function, (), kwargs)
+    try:
+        values = pickled(call)
+        total, each = len(values), []
+        for number, item in enumerate(items):
+            parts = _named(function, (item,), kwargs) | {f"items[{number}]": item}
+            each.append(pickled(item))
+            total += len(each[-1])
+            if total > LARGEST_PAYLOAD:
+                raise _too_many(number + 1, total)
+    except TooLarge:
+        raise _too_large(parts) from None
+    except BadRequest:
+        raise
+    except Exception as error:  # noqa: BLE001 - see travels
+        raise _refusal(parts, error) from None
+    sources = sources_of([function, *items, *kwargs.values()])
+    return envelope(values, search_path(with_here=True), sources, each)
+
+
+def _too_many(count: int, size: int) -> BadRequest:
+    return BadRequest(
+        f"The first {count} calls are {size >> 20} MiB; at most {LARGEST_PAYLOAD >> 20} MiB travel at once. "
+        "Nothing was queued.",
+        field="payload",
+        hint="Save large data to files and map over their paths, or map over fewer items at a time.",
+    )
+
+
 def _named(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a call by the names under which a person knows them."""
     names = _parameter_names(function)

@@ -46,6 +46,7 @@ def capture(
     *,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
+    given: Sequence[str] = (),
     automatic: bool = True,
 ) -> Captured:
     """Check a cell and pickle what it needs.
@@ -53,23 +54,26 @@ def capture(
     shell      the IPython shell whose syntax the cell uses; None = plain IPython syntax.
     inputs     variables to bring along in any case.
     outputs    variables the user wants back: the cell must bind or bring them.
+    given      variables that the job gets in another way: those of a sweep.
     automatic  whether free names are found and brought along.
     Raises ``BadRequest`` for a cell that cannot be run and for what cannot travel.
     """
     transform = _transform(shell)
     names = _names(source, transform)
     _refuse_what_needs_a_person(names.magics, source)
-    hard = _present(inputs, namespace)
+    hard = [name for name in _present(inputs, namespace) if name not in given]
     soft: list[str] = []
     if automatic:
+        namespace = {name: value for name, value in namespace.items() if name not in given}
         hard += [name for name in names.hard if name not in hard and _belongs_to_notebook(name, namespace)]
         soft = [name for name in names.soft if name not in hard and _belongs_to_notebook(name, namespace)]
     kept, values = _pickle({name: namespace[name] for name in hard + soft}, set(soft))
-    _check_outputs(outputs, names, kept)
+    _check_outputs(outputs, names, [*kept, *given])
     extras = search_path()
     brought = {name: namespace[name] for name in kept}
     payload = envelope(values, extras, sources_of(brought.values())) if kept or (extras and automatic) else None
-    unknown = [name for name in names.needed if _is_unknown(name, namespace)] if automatic else []
+    needed = [name for name in names.needed if name not in given]
+    unknown = [name for name in needed if _is_unknown(name, namespace)] if automatic else []
     return Captured(payload, tuple(kept), (*_warnings(brought), *_of_unknown(unknown)))
 
 

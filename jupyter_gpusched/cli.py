@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .core.model import BadRequest, GpuSchedError
+from .core.model import BadRequest, GpuSchedError, UnknownJob
 
 if TYPE_CHECKING:
     from .client import Client
@@ -74,16 +74,21 @@ def _reading_commands(commands: Any) -> None:
     ls.add_argument("--all-users", action="store_true", help="everybody's jobs (for administrators)")
     ls.add_argument("--phase", help="only jobs in this phase", metavar="PHASE")
     ls.add_argument("--name", help="only jobs with this name", metavar="TEXT")
+    ls.add_argument("--array", help="only the elements of this array", metavar="ID")
     ls.add_argument("--limit", type=_positive, help="at most so many", metavar="N")
-    show = _command(commands, "show", _show, "everything about one job", as_json=True)
+    show = _command(commands, "show", _show, "everything about one job, or an array as a whole", as_json=True)
     show.add_argument("id", metavar="ID")
     show.add_argument("--explain", action="store_true", help="only why it waits, or how it ended")
     logs = _command(commands, "logs", _logs, "what a job printed")
     logs.add_argument("id", metavar="ID")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
-    cancel = _command(commands, "cancel", _cancel, "end jobs")
+    cancel = _command(commands, "cancel", _cancel, "end jobs, arrays, or some of an array: ID[0-9]")
     cancel.add_argument("--grace", help="time to clean up: 10s", metavar="SPAN")
-    cancel.add_argument("ids", nargs="+", metavar="ID")
+    hold = _command(commands, "hold", _hold, "let jobs that wait not start until they are released")
+    hold.add_argument("--cause", help="why, in a few words", metavar="TEXT")
+    for command in (cancel, hold):
+        command.add_argument("--name", help="all of yours whose name fits: 'run-*'", metavar="PATTERN")
+        command.add_argument("ids", nargs="*", metavar="ID")
 
 
 def _machine_commands(commands: Any) -> None:
@@ -91,13 +96,24 @@ def _machine_commands(commands: Any) -> None:
     _command(commands, "top", _top, "GPUs and queue, live; q leaves")
     _command(commands, "alerts", _alerts, "what a person should look at now", as_json=True)
     quarantine = _command(commands, "quarantine", _quarantine, "give a GPU no jobs; those on it go on", as_json=True)
-    release = _command(commands, "release", _release, "give a quarantined GPU jobs again", as_json=True)
-    for command in (quarantine, release):
-        command.add_argument("gpu", metavar="GPU", help="its number or its UUID")
+    quarantine.add_argument("gpu", metavar="GPU", help="its number or its UUID")
+    release = _command(
+        commands, "release", _release, "let held jobs go on, or give a quarantined GPU jobs again", as_json=True
+    )
+    release.add_argument("--name", help="all held jobs of yours whose name fits: 'run-*'", metavar="PATTERN")
+    release.add_argument("ids", nargs="*", metavar="TARGET", help="a job, an array, ID[0-9]; or a GPU: number or UUID")
     drain = _command(commands, "drain", _drain, "start nothing new on this machine; what runs goes on", as_json=True)
     resume = _command(commands, "resume", _resume, "end a drain", as_json=True)
     for command in (quarantine, release, drain, resume):
         command.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
+    limits = _command(commands, "limits", _oversee, "what you may have at a time, and have", as_json=True)
+    limits.add_argument("--all-users", action="store_true", help="the limits of all (for administrators)")
+    limits.add_argument("--reload", action="store_true", help="read their file again (for administrators)")
+    report = _command(commands, "report", _oversee, "what each user had (for administrators)", as_json=True)
+    events = _command(commands, "events", _oversee, "who did what when (for administrators)", as_json=True)
+    events.add_argument("--limit", type=_positive, default=200, help="at most so many, the newest", metavar="N")
+    for command in (report, events):
+        command.add_argument("--since", default="7d", help="how far back: 12h, 7d", metavar="SPAN")
     serve = _command(commands, "serve", _serve, "be the host of this machine until stopped")
     serve.add_argument("--idle-exit", help="end after so many seconds without jobs and clients", metavar="SECONDS")
     serve.add_argument("--system", action="store_true", help="serve all users of this machine (needs root)")
@@ -157,7 +173,7 @@ def _print_json(value: object) -> None:
 
 
 def _submit_parser() -> OptionParser:
-    from .options import OptionParser, add_job_options
+    from .options import OptionParser, add_array_options, add_job_options
 
     parser = OptionParser(
         prog="jupyter gpusched submit",
@@ -167,13 +183,14 @@ def _submit_parser() -> OptionParser:
         allow_abbrev=False,
     )
     add_job_options(parser)
+    add_array_options(parser)
     parser.add_argument("--shell", metavar="TEXT", help="a shell line instead of ARGV")
     _add_submit_switches(parser)
     return parser
 
 
 def _submit(words: list[str]) -> int:
-    from .options import parse
+    from .options import parse, read_array
     from .request import complete
 
     parser = _submit_parser()
@@ -183,7 +200,12 @@ def _submit(words: list[str]) -> int:
         return DONE
     _note_options_of_the_job(asked.rest, parser.long_options())
     spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
+    swept, throttle = read_array(asked.own)
     client = _client(start=True)
+    if swept:
+        from .jobcommands import submit_sweep
+
+        return submit_sweep(client, spec, swept, throttle, wait=asked.own["wait"], as_json=asked.own["json"])
     job_id = client.submit(spec)
     if spec.get("vram") == "auto" and (why := client.job(job_id)["advice"]):
         print(why, file=sys.stderr)
@@ -225,9 +247,15 @@ def _resubmit(words: list[str]) -> int:
     if not ids or asked.rest:
         raise BadRequest("resubmit takes one job id.", field="id", hint="`jupyter gpusched ls` lists ids.")
     client = _client()
-    old = client.spec(ids[0]) if asked.env else {}
-    job_id = client.resubmit(ids[0], changes(asked.fields, asked.env, old))
-    return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
+    anew = changes(asked.fields, asked.env, client.spec(ids[0]) if asked.env else {})
+    answer = client.resubmit_any(ids[0], anew)
+    if "id" not in answer:
+        from .jobcommands import array_submitted
+
+        return array_submitted(
+            client, answer["array_id"], answer["ids"], wait=asked.own["wait"], as_json=asked.own["json"]
+        )
+    return _submitted(client, answer["id"], wait=asked.own["wait"], as_json=asked.own["json"])
 
 
 def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
@@ -288,7 +316,9 @@ def _waited(client: Client, job_id: str) -> dict[str, Any]:
 
 
 def _ls(asked: argparse.Namespace) -> int:
-    views = _client().jobs(phase=asked.phase, name=asked.name, limit=asked.limit, all_users=asked.all_users)
+    views = _client().jobs(
+        phase=asked.phase, name=asked.name, array=asked.array, limit=asked.limit, all_users=asked.all_users
+    )
     if asked.json:
         _print_json(views)
     elif views or sys.stdout.isatty():
@@ -302,7 +332,12 @@ def _show(asked: argparse.Namespace) -> int:
     from .describe import details, explained, held_before
 
     client = _client()
-    view = client.job(asked.id)
+    try:
+        view = client.job(asked.id)
+    except UnknownJob:
+        from .jobcommands import show_array
+
+        return show_array(client, asked.id, as_json=asked.json)
     if asked.json:
         _print_json(view)
     elif asked.explain:
@@ -356,6 +391,24 @@ def _alerts(asked: argparse.Namespace) -> int:
     return DONE
 
 
+def _oversee(asked: argparse.Namespace) -> int:
+    from .overview import answer
+
+    view, text = answer(
+        asked.command,
+        _client(),
+        since=getattr(asked, "since", "7d"),
+        everybody=getattr(asked, "all_users", False),
+        reread=getattr(asked, "reload", False),
+        limit=min(1000, getattr(asked, "limit", 200)),
+    )
+    if asked.json:
+        _print_json(view)
+    else:
+        print(text)
+    return DONE
+
+
 def _top(_asked: argparse.Namespace) -> int:
     from .top import main as watch
 
@@ -366,18 +419,15 @@ def _top(_asked: argparse.Namespace) -> int:
 
 
 def _cancel(asked: argparse.Namespace) -> int:
-    """End each job; one that cannot be ended does not keep the others."""
-    client = _client()
-    worst = DONE
-    for job_id in asked.ids:
-        try:
-            print(f"{job_id} {client.cancel(job_id, asked.grace)['phase']}")
-        except GpuSchedError as error:  # noqa: PERF203 - each job is answered for by itself
-            if error.code == "no_host":
-                raise
-            _complain(error)
-            worst = REFUSED
-    return worst
+    from .jobcommands import cancel
+
+    return cancel(_client(), asked, _complain)
+
+
+def _hold(asked: argparse.Namespace) -> int:
+    from .jobcommands import hold
+
+    return hold(_client(), asked, _complain)
 
 
 def _quarantine(asked: argparse.Namespace) -> int:
@@ -385,7 +435,12 @@ def _quarantine(asked: argparse.Namespace) -> int:
 
 
 def _release(asked: argparse.Namespace) -> int:
-    return _card_answer(_client().release(asked.gpu, asked.cause), asked)
+    """Held jobs go on; a single target that is a card gets jobs again."""
+    from .jobcommands import is_card, release
+
+    if len(asked.ids) == 1 and is_card(asked.ids[0]) and not asked.name:
+        return _card_answer(_client().release(asked.ids[0], asked.cause), asked)
+    return release(_client(), asked, _complain)
 
 
 def _card_answer(card: dict[str, Any], asked: argparse.Namespace) -> int:

@@ -94,6 +94,25 @@ class Client:
     def resume(self, cause: str | None = None) -> View:
         return self._post("admin/resume", {"cause": cause})
 
+    def limits(self) -> View:
+        """What the caller may have at a time, and has."""
+        return self._get("limits")
+
+    def all_limits(self) -> View:
+        return self._get("admin/limits")
+
+    def reread_limits(self) -> View:
+        """Have the host read the limits' file again; answers with the limits in force."""
+        return self._post("admin/limits", {})
+
+    def report(self, since: float) -> View:
+        """What each user had, of the jobs submitted after this time."""
+        return self._get("admin/report", since=f"{since:.3f}")
+
+    def log_of_events(self, limit: int) -> list[View]:
+        """The newest of what happened, oldest first."""
+        return list(self._get("admin/events", limit=limit)["items"])
+
     def events(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """What happens, frame by frame, without end; goes on after a reconnect where it stopped.
 
@@ -120,11 +139,34 @@ class Client:
         """Queue all of them or none."""
         return list(self._post("jobs", {"jobs": [_with_key(spec) for spec in specs]})["ids"])
 
+    def submit_array(
+        self, common: dict[str, Any], elements: list[dict[str, Any]], *, throttle: int | None = None
+    ) -> tuple[str, list[str]]:
+        """Queue the elements of an array, all or none; returns its id and theirs.
+
+        common    fields that all have; captured values among them travel and are stored once.
+        throttle  how many of them may run at a time.
+        """
+        array = {"common": common} | ({} if throttle is None else {"throttle": throttle})
+        answer = self._post("jobs", {"jobs": [_with_key(one) for one in elements], "array": array})
+        return str(answer["array_id"]), list(answer["ids"])
+
+    def array(self, array_id: str) -> View:
+        """An array as a whole: how many of its elements are in which phase."""
+        return self._get(f"arrays/{quote(array_id, safe='', errors='replace')}")
+
     def jobs(
-        self, *, phase: str | None = None, name: str | None = None, limit: int | None = None, all_users: bool = False
+        self,
+        *,
+        phase: str | None = None,
+        name: str | None = None,
+        array: str | None = None,
+        limit: int | None = None,
+        all_users: bool = False,
     ) -> list[View]:
         """The caller's jobs, newest first; all of them unless ``limit`` is given.
 
+        array      only the elements of this one.
         all_users  everybody's, which is for administrators.
         """
         everybody = 1 if all_users else None
@@ -132,7 +174,9 @@ class Client:
         cursor: str | None = None
         while limit is None or len(found) < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - len(found))
-            page = self._get("jobs", phase=phase, name=name, limit=size, cursor=cursor, all_users=everybody)
+            page = self._get(
+                "jobs", phase=phase, name=name, array=array, limit=size, cursor=cursor, all_users=everybody
+            )
             found += page["items"]
             cursor = page["next_cursor"]
             if cursor is None:
@@ -156,8 +200,24 @@ class Client:
                 return view
 
     def cancel(self, job_id: str, grace: str | None = None) -> View:
-        """End a job; answers at once with its view. ``grace`` such as ``2s`` overrides the job's own."""
+        """End a job; answers at once with its view. ``grace`` such as ``2s`` overrides the job's own.
+
+        Of an array (also ``ID[0-9]``) all that have not ended; then the answer has their ``ids``.
+        """
         return self._post(_job(job_id, "cancel"), {} if grace is None else {"grace": grace})
+
+    def hold(self, job_id: str, cause: str | None = None) -> View:
+        """A waiting job, or what waits of an array, does not start until it is released. Answers as ``cancel``."""
+        return self._post(_job(job_id, "hold"), {} if cause is None else {"cause": cause})
+
+    def release_job(self, job_id: str) -> View:
+        """Let a held job, or what is held of an array, go on. Answers as ``cancel``."""
+        return self._post(_job(job_id, "release"), {})
+
+    def act_by_name(self, act: str, pattern: str, **more: str | None) -> list[str]:
+        """Cancel, hold or release those of your jobs whose name fits (``run-*``); returns their ids."""
+        given = {name: value for name, value in more.items() if value is not None}
+        return list(self._post(f"jobs/{act}", {"name": pattern, **given})["ids"])
 
     def amend(self, job_id: str, changes: dict[str, Any]) -> View:
         """Change a job that is still queued; None stands for a field's default."""
@@ -175,7 +235,15 @@ class Client:
 
     def resubmit(self, job_id: str, changes: dict[str, Any] | None = None) -> str:
         """Queue the same work again as a new job, with changes if any; returns its id."""
-        return str(self._post(_job(job_id, "resubmit"), _with_key(changes or {}))["id"])
+        return str(self.resubmit_any(job_id, changes)["id"])
+
+    def resubmit_any(self, target: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
+        """As ``resubmit``; of an array those elements that ended otherwise than succeeded, or all named by number.
+
+        Answers with ``id``, or with ``array_id`` and ``ids`` of the new array. Raises ``WrongPhase`` where nothing of
+        an array is to be repeated.
+        """
+        return self._post(_job(target, "resubmit"), _with_key(changes or {}))
 
     # --- what a job printed and made --------------------------------------------------
 

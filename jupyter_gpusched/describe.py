@@ -137,10 +137,11 @@ def time_of_day(at: float, now: float) -> str:
 def explained(view: View) -> str:
     """Why it waits or how it ended, and what became of each attempt; one sentence a line."""
     first = sentence(view) or ("it succeeded" if view["phase"] == "succeeded" else f"it is {view['phase']}")
-    attempts = [attempt for attempt in view["attempts"] if attempt["message"]]
-    if len(attempts) == 1 and view["phase"] in FINAL:
-        attempts = []  # the job's own sentence says the same
-    told = [f"attempt {attempt['number']}: {one_line(attempt['message'])}" for attempt in attempts]
+    same = len(view["attempts"]) == 1 and view["phase"] in FINAL  # the job's own sentence says how it ended
+    told = []
+    for attempt in view["attempts"]:
+        said = (attempt.get("placement"), None if same else attempt["message"])
+        told += [f"attempt {attempt['number']}: {one_line(words)}" for words in said if words]
     queued = [one_line(sentence) for sentence in view.get("explanation") or []]
     advice = one_line(view["advice"])
     return "\n".join([first, *queued, *told, *([advice] if advice and advice != first else [])])
@@ -172,7 +173,7 @@ def _held(holder: View, own: str) -> str:
 
 
 def headline(view: View) -> str:
-    parts = [f"Job {view['id']}", view["phase"], one_line(view["name"]), wants(view)]
+    parts = [f"Job {view['id']}", view["phase"], name_of(view), wants(view)]
     if view["gpus"] and view["phase"] not in FINAL:
         parts.append(where(view))
     parts += [SIMULATED] if view["simulated"] else []
@@ -184,7 +185,9 @@ def details(view: View, now: float | None = None) -> str:
     now = time.time() if now is None else now
     facts = {
         "id": view["id"],
-        "name": one_line(view["name"]),
+        "name": name_of(view),
+        "array": view["array_id"],
+        "sweep": ", ".join(f"{name}={value}" for name, value in (view["sweep"] or {}).items()) or None,
         "kind": view["kind"],
         "phase": view["phase"],
         "why": sentence(view),
@@ -213,6 +216,28 @@ def details(view: View, now: float | None = None) -> str:
     return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
 
 
+def array_details(array: View) -> str:
+    """An array as a whole, a fact a line."""
+    held = f" ({array['held']} held)" if array["held"] else ""
+    phases = ", ".join(f"{count} {phase}" for phase, count in array["phases"].items())
+    facts = {
+        "array": array["id"],
+        "name": one_line(array["name"]),
+        "kind": array["kind"],
+        "jobs": f"{array['count']}: {phases}{held}",
+        "at a time": array["throttle"],
+        "submitted": _clock(array["submitted_at"]),
+        "elements": f"`jupyter gpusched ls --array {array['id']}`",
+    }
+    return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
+
+
+def name_of(view: View) -> str:
+    """Its name; of an element of an array with its number."""
+    number = view["array_index"]
+    return one_line(view["name"]) + ("" if number is None else f"[{number}]")
+
+
 def _clock(at: float | None) -> str | None:
     return None if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
@@ -221,7 +246,11 @@ def job_rows(views: Sequence[View], now: float | None = None) -> list[list[str]]
     """A table of jobs: heading first."""
     now = time.time() if now is None else now
     heading = ["ID", "PHASE", "NAME", "VRAM", "GPUS", "ON", "TIME", "WHY"]
-    return [heading, *(_job_row(view, now) for view in views)]
+    rows = [heading, *(_job_row(view, now) for view in views)]
+    if len({view["user"] for view in views}) < 2:
+        return rows
+    users = ["USER", *(one_line(view["user"]) for view in views)]
+    return [[row[0], user, *row[1:]] for row, user in zip(rows, users, strict=True)]
 
 
 def _job_row(view: View, now: float) -> list[str]:
@@ -229,7 +258,7 @@ def _job_row(view: View, now: float) -> list[str]:
     return [
         view["id"],
         view["phase"],
-        one_line(view["name"])[:40],
+        name_of(view)[:40],
         whole if view["vram_mib"] is None else show_mib(view["vram_mib"]),
         str(view["gpus_requested"]),
         ",".join(str(gpu["index"]) for gpu in view["gpus"]) or "-",

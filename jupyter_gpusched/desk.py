@@ -23,6 +23,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from . import wire
 from .admission import LARGE, Admission
 from .callers import Caller, Doorkeeper
+from .core.limits import Limits
 from .core.model import (
     BadRequest,
     GpuSchedError,
@@ -39,6 +40,7 @@ from .gpus import parse_simulation
 from .growth import Growth
 from .history import History
 from .launch.means import Means
+from .limits_file import read_limits
 from .places import HostRecord
 from .ports import DuplicateKey
 from .views import Views
@@ -99,10 +101,15 @@ class Desk:
     means: Means
     doorkeeper: Doorkeeper
     foresight: Foresight
+    limits_file: str = ""
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
+
+    def read_limits(self) -> Limits:
+        """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""
+        return read_limits(self.limits_file)
 
     def idle_for(self) -> float:
         """Seconds without a live job, a request or an open stream."""

@@ -27,18 +27,22 @@ from .core.asides import UnknownParent
 from .core.messages import (
     Amended,
     CancelRequested,
+    Change,
     Entry,
     Event,
     Exited,
+    HoldRequested,
     Instruction,
     Launch,
     LaunchFailed,
     OperationsEvent,
+    ReleaseRequested,
     Reordered,
     Sampled,
     SampleNow,
     StopAttempt,
     Submitted,
+    Together,
     Vanished,
 )
 from .core.model import (
@@ -91,6 +95,10 @@ _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
 
 
+Wish = CancelRequested | HoldRequested | ReleaseRequested
+"""What the owner of a job may want of it at any time."""
+
+
 class Observer(Protocol):
     """Is told of each batch once it is true; called inside the loop, so it must return at once."""
 
@@ -102,6 +110,7 @@ class _Stimulus:
     event: Event
     works: dict[JobId, Work] = field(default_factory=dict)
     done: asyncio.Future[None] | None = None  # set for users' wishes; facts have nobody waiting
+    changed: frozenset[JobId] = frozenset()
 
     def fail(self, error: BaseException) -> None:
         if self.done is not None and not self.done.done():
@@ -194,11 +203,6 @@ class Engine:
                 raise UnknownJob(job_id)
         return tuple(parent for parent in found.values() if parent is not None and parent.phase.final)
 
-    async def cancel(self, job: Job, *, by: str, grace_s: float | None) -> None:
-        """End a job; returns when the wish is on disk. A final job is left as it is."""
-        if not job.phase.final:
-            await self._wish(CancelRequested(job.id, by, grace_s))
-
     async def amend(self, job_id: JobId, terms: Terms, *, by: str) -> None:
         """Change a waiting job; returns when it is on disk. Raises ``IllegalTransition`` once it waits no more."""
         await self._wish(Amended(job_id, by, terms))
@@ -237,6 +241,18 @@ class Engine:
             self.fenced.set()
             raise _stopping() from None
         self._publish([recorded], [])
+
+    async def act(self, event: Wish) -> None:
+        """A wish about one job; returns when it is on disk. Raises ``IllegalTransition`` where it does not admit it."""
+        await self._wish(event)
+
+    async def act_on_all(self, events: Sequence[Wish]) -> list[JobId]:
+        """The same wish about many jobs, in one step; returns for which of them it changed anything, once on disk."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stimulus = _Stimulus(Together(tuple(events)), {}, done)
+        self._put(stimulus)
+        await done
+        return [event.job_id for event in events if event.job_id in stimulus.changed]
 
     async def _wish(self, event: Event) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -353,6 +369,7 @@ class Engine:
             state = step.state
             changes += step.changes
             instructions += step.instructions
+            stimulus.changed = frozenset(change.job.id for change in step.changes if isinstance(change, Change))
             accepted.append(stimulus)
         planned = schedule(state, now)
         changes += planned.changes
@@ -478,7 +495,7 @@ class Engine:
                 # Its end may have arrived in the same batch: then there is nothing left to stop.
                 if (job := self.state.jobs.get(job_id)) is not None:
                     self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
-            case SampleNow():
+            case SampleNow() if self.state.releasing:
                 self._sample_wanted.set()
 
     async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from tornado.iostream import StreamClosedError
 
 from . import wire
-from .core.model import JobId
+from .core.model import JobId, NotAllowed, Unauthorized, Unavailable
 from .core.operations import Alert
 from .desk import Desk, Handler, first_of
 from .growth import Reach
@@ -29,6 +29,9 @@ from .views import Views
 BATCH = 500
 LONGEST_SILENCE_S = 15.0
 """After so long without a frame an empty line is sent, so that both ends know of each other."""
+
+ADMITTED_S = 60.0
+"""So long a reader is believed to be who opened the stream: a token may be revoked meanwhile."""
 
 
 class EventsHandler(Handler):
@@ -41,7 +44,7 @@ class EventsHandler(Handler):
     def initialize(self, desk: Desk) -> None:
         super().initialize(desk)
         self._gone = anyio.Event()
-        self._sent_at = time.monotonic()
+        self._sent_at = self._admitted_at = time.monotonic()
         self._gpus: list[wire.GpuView] | None = None
         self._told: dict[JobId, Reach] = {}
 
@@ -82,7 +85,7 @@ class EventsHandler(Handler):
 
     async def _follow(self, after: int) -> None:
         engine, closing = self.desk.engine, self.desk.closing
-        while not closing.is_set() and not self._gone.is_set():
+        while not closing.is_set() and not self._gone.is_set() and await self._still_admitted():
             changed = engine.watch(None)
             try:
                 after = await self._send_journal(after)
@@ -94,6 +97,21 @@ class EventsHandler(Handler):
                 await first_of(changed.wait(), closing.wait(), self._gone.wait())
             finally:
                 engine.unwatch(None, changed)
+
+    async def _still_admitted(self) -> bool:
+        if time.monotonic() - self._admitted_at < ADMITTED_S:
+            return True
+        if self.request.connection.stream.closed():  # type: ignore[union-attr]
+            return False
+        try:
+            self.caller = await self.desk.doorkeeper.caller(self.request)
+        except (Unauthorized, NotAllowed):
+            return False
+        except Unavailable:  # nobody can say anything else now: ask again soon
+            self._admitted_at += ADMITTED_S / 6
+            return True
+        self._admitted_at = time.monotonic()
+        return True
 
     async def _send_journal(self, after: int) -> int:
         store = self.desk.engine.store

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from . import request
-from .calls import check_call, name_of, payload_of
+from .arrays import JobArray
+from .calls import check_call, name_of, payload_of, payload_of_many
 from .core.model import BadRequest
 from .jobs import Job, send
 from .session import host
-from .wire import LARGEST_PAYLOAD
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -38,37 +38,50 @@ def spec_of_call(
     return request.complete(request.of_call(name_of(function), payload_of(function, args, kwargs)), options, env)
 
 
-def map(  # noqa: A001 - the contract's name
-    function: Callable[..., Any], items: Iterable[Any], *, kwargs: Mapping[str, Any] | None = None, **spec: Any
-) -> list[Job]:
-    """Queue ``function(item)`` for each item, all of them or none; returns the jobs in the order of the items.
+def complete_call(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    *,
+    given: Mapping[str, Any],
+) -> request.Spec:
+    """As ``spec_of_call``, for a function that gets further arguments by name from the job itself (``given``)."""
+    _check_options(spec, function)
+    check_call(function, args, {**kwargs, **given})
+    return spec_of_call(function, args, kwargs, spec)
 
-    kwargs  further arguments by name, the same for each call.
-    spec    the options of each job, as for ``submit``: ``vram="4G"``, ``time_limit="2h"``.
+
+def map(  # noqa: A001 - the contract's name
+    function: Callable[..., Any],
+    items: Iterable[Any],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    throttle: int | None = None,
+    **spec: Any,
+) -> JobArray:
+    """Queue ``function(item)`` for each item, all of them or none; returns the jobs as an array, in their order.
+
+    kwargs    further arguments by name, the same for each call.
+    throttle  how many of them may run at a time.
+    spec      the options of each job, as for ``submit``: ``vram="4G"``, ``time_limit="2h"``.
+    What the function brings along travels and is stored once.
     """
     _check_options(spec, function)
     calls = list(items)
     for item in calls:
         check_call(function, (item,), kwargs or {})
-    name = str(spec.pop("name", None) or name_of(function))
-    key = spec.pop("idempotency_key", None) or uuid.uuid4().hex
-    specs = []
-    for number, item in enumerate(calls):
-        own = {**spec, "name": f"{name}[{number}]", "idempotency_key": f"{key}-{number}"}
-        specs.append(spec_of_call(function, (item,), kwargs or {}, own))
-        _check_size(specs)
-    return [Job(job_id) for job_id in host().submit_many(specs)] if specs else []
-
-
-def _check_size(specs: Sequence[request.Spec]) -> None:
-    total = sum(len(spec["payload"]) for spec in specs) * 3 // 4
-    if total > LARGEST_PAYLOAD:
-        raise BadRequest(
-            f"The first {len(specs)} calls are {total >> 20} MiB; at most {LARGEST_PAYLOAD >> 20} MiB travel at once. "
-            "Nothing was queued.",
-            field="payload",
-            hint="Save large data to files and map over their paths, or map over fewer items at a time.",
-        )
+    if not calls:
+        return JobArray("", [])
+    options = dict(spec)
+    env = options.pop("env", None) or {}
+    key = options.pop("idempotency_key", None) or uuid.uuid4().hex
+    what = request.of_call(name_of(function), payload_of_many(function, calls, kwargs or {}))
+    common = request.complete(what, {**options, "item": 0}, env)
+    del common["idempotency_key"], common["item"]
+    elements = [{"item": number, "idempotency_key": f"{key}-{number}"} for number in range(len(calls))]
+    array_id, ids = host().submit_array(common, elements, throttle=throttle)
+    return JobArray(array_id, ids, calls)
 
 
 def _check_options(spec: Mapping[str, Any], function: Callable[..., Any]) -> None:
@@ -105,7 +118,7 @@ class JobFunction(Generic[Parameters, Result]):
         """The same function with other options for its jobs."""
         return JobFunction(self._function, {**self._spec, **spec})
 
-    def map(self, items: Iterable[Any], **spec: Any) -> list[Job]:
+    def map(self, items: Iterable[Any], **spec: Any) -> JobArray:
         """As ``gs.map`` with this function and its options."""
         return map(self._function, items, **{**self._spec, **spec})
 

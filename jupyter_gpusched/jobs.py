@@ -130,6 +130,16 @@ class Job:
         self._keep(self._host.cancel(self._id, grace))
         return self
 
+    def hold(self, cause: str | None = None) -> Job:
+        """A job that waits does not start until ``release``. Raises ``WrongPhase`` for one that has started."""
+        self._keep(self._host.hold(self._id, cause))
+        return self
+
+    def release(self) -> Job:
+        """Let it go on, if it is held."""
+        self._keep(self._host.release_job(self._id))
+        return self
+
     def resubmit(self, **changes: Any) -> Job:
         """Queue the same work again as a new job, with the captured values it was submitted with.
 
@@ -275,11 +285,18 @@ def submit(
         from .functions import submit_call
 
         return submit_call(what, args, kwargs or {}, spec)
+    return send(complete_words(what, args, kwargs, spec))
+
+
+def complete_words(
+    what: str | os.PathLike[str] | Sequence[str], args: Sequence[str], kwargs: Mapping[str, Any] | None, spec: Any
+) -> request.Spec:
+    """The whole submission of a command, a script or a notebook."""
     if kwargs is not None:
         raise BadRequest("kwargs: only a function takes arguments by name.", field="kwargs")
-    env = spec.pop("env", None) or {}
-    full = request.complete(_what_runs(what, args), spec, env)
-    return send(full)
+    options = dict(spec)
+    env = options.pop("env", None) or {}
+    return request.complete(_what_runs(what, args), options, env)
 
 
 def send(spec: request.Spec) -> Job:

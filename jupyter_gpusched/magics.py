@@ -15,14 +15,16 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
-from . import describe, request
+from . import arrays, describe, request
+from .arrays import JobArray, QuietArray
 from .capture import Captured, capture
 from .card import GpuTable, JobTable
 from .core.model import BadRequest, NotAvailable
 from .jobs import Job, JobFailed, QuietJob, job, newest_text, send
-from .options import OptionParser, Parsed, add_job_options, parse
+from .options import OptionParser, Parsed, add_array_options, add_job_options, goes_on, parse, read_array
 from .outputs import bounded
 from .session import host
+from .sweeps import combinations
 from .terminal import render
 
 _SHOWN_BYTES = 64 * 1024
@@ -32,6 +34,7 @@ _EXAMPLES = """Queue work on a GPU and go on.
 
     %%gpujob --vram 4G                     this cell, as a job of its own; it returns at once
     %%gpujob --vram 4G --out model,loss    afterwards job.result() is {"model": ..., "loss": ...}
+    %%gpujob --vram 4G --sweep lr=0.1,0.01 seed=1..5 --throttle 4    a job for each combination; 4 at a time
     %%gpujob --gpus 0 --wait               a job without a GPU; wait and show its outputs here
     %gpujob --vram 4G train.py --epochs 3  a script: everything after its name is the script's
     %gpujob --vram 4G --param epochs=3 report.ipynb   a notebook; %gpuresult ID loads it with its outputs
@@ -46,6 +49,7 @@ and the job is in `_`. `%gpujobs`, `%gpulogs ID -f`, `%gpucancel ID` do what the
 def _job_parser() -> OptionParser:
     parser = _parser("%%gpujob", "Queue a cell, a script, a notebook or a shell line as a job.")
     add_job_options(parser)
+    add_array_options(parser)
     parser.add_argument("--wait", action="store_true", help="wait for the end and show the outputs here")
     parser.add_argument("--quiet", action="store_true", help="show nothing; the job is in `_`")
     parser.add_argument("--no-capture", action="store_true", help="bring along only what --in names (cells)")
@@ -73,7 +77,7 @@ class GpuMagics(Magics):  # type: ignore[misc, unused-ignore]
 
     @line_cell_magic
     @_documented
-    def gpujob(self, line: str, cell: str | None = None) -> Job | None:
+    def gpujob(self, line: str, cell: str | None = None) -> Job | JobArray | None:
         parser = _job_parser()
         words, rest = split_line(line, parser)
         asked = parse(words, parser)
@@ -99,21 +103,37 @@ class GpuMagics(Magics):  # type: ignore[misc, unused-ignore]
             self.shell,
             inputs=asked.fields.get("inputs", ()),
             outputs=asked.fields.get("outputs", ()),
+            given=tuple(read_array(asked.own)[0]),
             automatic=not asked.own["no_capture"],
         )
         what = request.of_cell(cell, captured.payload)
         return request.complete(what, asked.fields, asked.env), captured
 
-    def _queue(self, spec: request.Spec, captured: Captured | None, asked: Parsed) -> Job | None:
+    def _queue(self, spec: request.Spec, captured: Captured | None, asked: Parsed) -> Job | JobArray | None:
+        swept, throttle = read_array(asked.own)
         if asked.own["dry_run"]:
-            print(_dry_run(spec, captured))  # noqa: T201 - what was asked for
+            print(_dry_run(spec, captured, swept))  # noqa: T201 - what was asked for
             return None
         for warning in captured.warnings if captured else ():
             sys.stderr.write(f"gpujob: {warning}\n")
+        if swept:
+            return self._queue_many(spec, swept, throttle, asked)
         queued = send(spec)
         if asked.own["wait"]:
             _wait_and_show(queued)
         return self._quiet(queued) if asked.own["quiet"] else queued
+
+    def _queue_many(
+        self, spec: request.Spec, swept: dict[str, list[Any]], throttle: int | None, asked: Parsed
+    ) -> JobArray:
+        queued = arrays.send(spec, swept, throttle)
+        if asked.own["wait"]:
+            _wait_for_all(queued)
+        return self._quiet_array(queued) if asked.own["quiet"] else queued
+
+    def _quiet_array(self, queued: JobArray) -> JobArray:
+        shell, this_cell = self.shell, self.shell.execution_count
+        return QuietArray(queued.id, [job.id for job in queued], lambda: bool(shell.execution_count == this_cell))
 
     def _quiet(self, queued: Job) -> Job:
         """Shows nothing as long as the submitting cell runs, so that the cell's text has no id and no time."""
@@ -167,12 +187,26 @@ class GpuMagics(Magics):  # type: ignore[misc, unused-ignore]
             sys.stderr.write(f"\nNo longer following; the job goes on. %gpucancel {job_id} ends it.\n")
 
     @line_magic
-    def gpucancel(self, line: str) -> Job:
-        """End a job: ``%gpucancel ID [--grace 10s]``; harmless when it has ended."""
+    def gpucancel(self, line: str) -> Any:
+        """End a job, or what is left of an array: ``%gpucancel ID [--grace 10s]``; harmless when it has ended."""
         parser = _parser("%gpucancel", "End a job.")
         parser.add_argument("--grace", default=None)
         asked, words = _plain(line, parser, words=1)
-        return job(words[0]).cancel(asked["grace"])
+        return _acted(words[0], host().cancel(words[0], asked["grace"]), "cancelled")
+
+    @line_magic
+    def gpuhold(self, line: str) -> Any:
+        """A job that waits, or what waits of an array, does not start yet: ``%gpuhold ID [--cause TEXT]``."""
+        parser = _parser("%gpuhold", "Let a waiting job not start yet.")
+        parser.add_argument("--cause", default=None)
+        asked, words = _plain(line, parser, words=1)
+        return _acted(words[0], host().hold(words[0], asked["cause"]), "held")
+
+    @line_magic
+    def gpurelease(self, line: str) -> Any:
+        """Let a held job, or what is held of an array, go on: ``%gpurelease ID``."""
+        _, words = _plain(line, _parser("%gpurelease", "Let a held job go on."), words=1)
+        return _acted(words[0], host().release_job(words[0]), "released")
 
     @line_magic
     def gpuresult(self, line: str) -> Any:
@@ -197,16 +231,20 @@ def split_line(line: str, parser: OptionParser) -> tuple[list[str], str]:
     lexer = shlex.shlex(line, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
-    value_follows = False
+    value_follows, option = False, ""
     while True:
         start = lexer.instream.tell()  # type: ignore[attr-defined, unused-ignore]
         word = _next_word(lexer)
         if word is None:
             return words, ""
+        if not value_follows and goes_on(option, word):
+            words.append(word)
+            continue
         if not value_follows and (not word.startswith("-") or word in ("-", "--")):
             end = lexer.instream.tell()  # type: ignore[attr-defined, unused-ignore]
             return words, line[end if word == "--" else start :].strip()
         words.append(word)
+        option = option if value_follows else word.partition("=")[0]
         value_follows = not value_follows and parser.takes_value(word)
 
 
@@ -258,9 +296,11 @@ def _plain(line: str, parser: OptionParser, *, words: int) -> tuple[dict[str, An
     return given, others
 
 
-def _dry_run(spec: request.Spec, captured: Captured | None) -> str:
+def _dry_run(spec: request.Spec, captured: Captured | None, swept: dict[str, list[Any]]) -> str:
     view = {"gpus_requested": spec.get("gpus", 1), "vram_mib": _mib(spec.get("vram"))}
-    lines = [f"Nothing was queued. It would be a {spec['kind']} job with {describe.wants(view)}."]
+    count = len(combinations(swept)) if swept else 1
+    what = f"a {spec['kind']} job with" if not swept else f"{count} {spec['kind']} jobs, each with"
+    lines = [f"Nothing was queued. It would be {what} {describe.wants(view)}."]
     if captured is not None:
         names = ", ".join(captured.names) or "nothing"
         lines.append(f"From this notebook it would bring along: {names} ({len(captured.payload or b''):,} bytes).")
@@ -272,6 +312,25 @@ def _mib(text: str | None) -> int | None:
     from .core.quantities import parse_mib
 
     return None if text is None else parse_mib(text)
+
+
+def _acted(named: str, answer: describe.View, done: str) -> Any:
+    """The job that something was done to; of an array how many."""
+    if "ids" not in answer:
+        return Job(named)
+    count = len(answer["ids"])
+    print(f"{count} job{'' if count == 1 else 's'} {done}")  # noqa: T201 - the answer
+    return None
+
+
+def _wait_for_all(queued: JobArray) -> None:
+    try:
+        queued.wait()
+    except KeyboardInterrupt:
+        sys.stderr.write(f"No longer waiting; the jobs go on. %gpucancel {queued.id} ends them.\n")
+        raise
+    for failed in queued.failed:
+        raise JobFailed(failed.view, failed.tail())
 
 
 def _wait_and_show(queued: Job) -> None:

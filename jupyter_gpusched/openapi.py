@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from . import wire
+from . import administration, wire
 from ._version import __version__
 from .core.model import Phase
 
@@ -23,8 +23,10 @@ _REF = "#/components/schemas/{name}"
 FRAMES = (wire.SnapshotFrame, wire.JobFrame, wire.GpusFrame, wire.AlertFrame, wire.OutputsFrame)
 _TYPES = (
     wire.Health, wire.GpuList, wire.JobList, wire.JobView, wire.JobSpec, wire.Batch, wire.Created, wire.CreatedBatch,
-    wire.CancelRequest, wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
+    wire.CancelRequest, wire.HoldRequest, wire.ManyRequest, wire.JobIds, wire.ArrayView,
+    wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
     wire.JobEvents, wire.AlertList, wire.DrainState, wire.QuarantineRequest, wire.CauseRequest, *FRAMES,
+    administration.OwnLimits, administration.AllLimits, administration.Report, administration.Log,
 )  # fmt: skip
 
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
@@ -34,14 +36,15 @@ BYTES: Schema = {"type": "string", "format": "binary"}
 
 _ERRORS = {
     400: "The request cannot be read.",
-    403: "Another user's host; behind a Jupyter server also: no login, token or permission.",
+    401: "Nobody can say who asks.",
+    403: "Another user's host, or for administrators only; in a Jupyter server: no login, token or permission.",
     404: "There is no such job, or not one of yours.",
     409: "Not possible as things stand; the hint says what to do.",
     413: "The body is too large.",
     422: "The request is understood and refused; `field` names the culprit.",
     503: "The host cannot answer now; try again in a moment.",
 }
-_ALWAYS = (400, 403, 503)
+_ALWAYS = (400, 401, 403, 503)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ _OF_JOBS = (
     Parameter("user", "whose jobs; administrators see those of others", _TEXT),
     _ALL_USERS,
     Parameter("name", "only jobs with exactly this name", _TEXT),
+    Parameter("array", "only the elements of this array", _TEXT),
     Parameter("limit", "at most so many (default 100, at most 1000)", _COUNT),
     Parameter("cursor", "the `next_cursor` of the page before", _TEXT),
 )
@@ -93,6 +97,12 @@ _OF_LOG = (
     _ATTEMPT,
     Parameter("offset", "first byte", _COUNT),
     Parameter("limit", "at most so many bytes (8 MiB at once)", _COUNT),
+)
+_SUBMITTED_SINCE = Parameter("since", "only jobs submitted after this time, seconds since the epoch (default: a week)",
+                             {"type": "number", "minimum": 0, "maximum": 10**15})  # fmt: skip
+_OF_LOG_OF_EVENTS = (
+    Parameter("cursor", "the `next_cursor` of the page before", _COUNT),
+    Parameter("limit", "at most so many (default 200, at most 1000)", _COUNT),
 )
 _NEWEST = Parameter("newest", "of a long answer only about so many bytes from its end", _COUNT)
 _SINCE = Parameter("after", "the `seq` of the last frame you have; without it a snapshot comes first", _COUNT)
@@ -122,10 +132,24 @@ OPERATIONS = (
               refuses=(404, 409, 413, 422)),
     Operation("delete", "jobs/{id}", "Delete the record and the files of a job that has ended.", 204, None,
               refuses=(404, 409)),
-    Operation("post", "jobs/{id}/cancel", "End a job; answers at once. Harmless when it has ended.", 200, wire.JobView,
-              body=_ref(wire.CancelRequest), refuses=(404, 413, 422)),
-    Operation("post", "jobs/{id}/resubmit", "Queue the same work again as a new job, with changes if any.", 201,
-              wire.Created, body=_CHANGES, refuses=(404, 409, 413, 422)),
+    Operation("post", "jobs/{id}/cancel", "End a job; answers at once. Harmless when it has ended. `id` may be that of "
+              "an array, or name some of its elements (`ID[0-9]`): then the answer has their ids.", 200,
+              (wire.JobView, wire.JobIds), body=_ref(wire.CancelRequest), refuses=(404, 413, 422)),
+    Operation("post", "jobs/{id}/hold", "A job that waits does not start until it is released; ids as for `cancel`.",
+              200, (wire.JobView, wire.JobIds), body=_ref(wire.HoldRequest), refuses=(404, 409, 413, 422)),
+    Operation("post", "jobs/{id}/release", "A held job goes on; ids as for `cancel`.", 200,
+              (wire.JobView, wire.JobIds), refuses=(404, 409, 413, 422)),
+    Operation("post", "jobs/{id}/resubmit", "Queue the same work again as a new job, with changes if any. Of an array "
+              "those elements that ended otherwise than succeeded (all that are named, with `ID[0-9]`).", 201,
+              (wire.Created, wire.CreatedBatch), body=_CHANGES, refuses=(404, 409, 413, 422)),
+    Operation("post", "jobs/cancel", "End those of your jobs whose name fits a pattern.", 200, wire.JobIds,
+              body=_ref(wire.ManyRequest), refuses=(413, 422)),
+    Operation("post", "jobs/hold", "Hold those of your waiting jobs whose name fits a pattern.", 200, wire.JobIds,
+              body=_ref(wire.ManyRequest), refuses=(413, 422)),
+    Operation("post", "jobs/release", "Release those of your held jobs whose name fits a pattern.", 200, wire.JobIds,
+              body=_ref(wire.ManyRequest), refuses=(413, 422)),
+    Operation("get", "arrays/{id}", "An array as a whole; its elements are `GET jobs?array=ID`.", 200, wire.ArrayView,
+              refuses=(404,)),
     Operation("get", "jobs/{id}/log", "What it printed, as bytes; `X-Gpusched-Log-Size` is the size of all of it, "
               "`X-Gpusched-Log-Next` the offset to go on with.", 200,
               BYTES, media="application/octet-stream", query=_OF_LOG, refuses=(404, 422)),
@@ -147,6 +171,14 @@ OPERATIONS = (
               wire.DrainState, body=_ref(wire.CauseRequest), refuses=(413, 422)),
     Operation("post", "admin/resume", "End a drain.", 200, wire.DrainState, body=_ref(wire.CauseRequest),
               refuses=(413, 422)),
+ Operation("get", "limits", "What you may have at a time, and have.", 200, administration.OwnLimits),
+    Operation("get", "admin/limits", "The limits of all users.", 200, administration.AllLimits),
+    Operation("post", "admin/limits", "Read the limits' file again; nothing that runs is ended.", 200,
+              administration.AllLimits, body=_ref(wire.CauseRequest), refuses=(413, 422)),
+    Operation("get", "admin/report", "What each user had: jobs, waits, failures, GPU hours.", 200,
+              administration.Report, query=(_SUBMITTED_SINCE,), refuses=(422,)),
+    Operation("get", "admin/events", "Who did what when, oldest first; without `cursor` the newest.", 200,
+              administration.Log, query=_OF_LOG_OF_EVENTS, refuses=(422,)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
               FRAMES, media="application/x-ndjson", query=(_SINCE, _ALL_USERS), refuses=(422,)),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),
@@ -210,7 +242,10 @@ def _operation_id(operation: Operation) -> str:
 
 
 def _in_path(path: str) -> Iterable[Schema]:
-    meant = {"id": ("the job's id", "^[a-z][a-z0-9]{7}$"), "name": ("the variable's name", "^[A-Za-z_][A-Za-z0-9_]*$")}
+    meant = {
+        "id": ("the id of a job (or `ARRAY[3]`)", r"^[a-z][a-z0-9]{7}(\[[0-9,-]+\])?$"),
+        "name": ("the variable's name", "^[A-Za-z_][A-Za-z0-9_]*$"),
+    }
     for name, (words, pattern) in meant.items():
         if f"{{{name}}}" in path:
             schema = {"type": "string", "pattern": pattern}

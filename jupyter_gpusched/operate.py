@@ -27,7 +27,7 @@ class AlertsHandler(Handler):
         self.answer(wire.AlertList(items=self.views().alerts(), next_cursor=None))
 
 
-class _OfAdministrators(Handler):
+class OfAdministrators(Handler):
     """Calls that are an administrator's alone."""
 
     def admit(self) -> None:
@@ -46,7 +46,7 @@ class _OfAdministrators(Handler):
             ) from None
 
 
-class QuarantineHandler(_OfAdministrators):
+class QuarantineHandler(OfAdministrators):
     """POST admin/quarantine: no jobs for a card; with ``release`` it gets jobs again. Answers with the card."""
 
     async def post(self) -> None:
@@ -84,7 +84,7 @@ class QuarantineHandler(_OfAdministrators):
             )
 
 
-class DrainHandler(_OfAdministrators):
+class DrainHandler(OfAdministrators):
     """POST admin/drain: nothing new starts; what runs goes on, and submissions are taken and wait."""
 
     async def post(self) -> None:
@@ -93,7 +93,7 @@ class DrainHandler(_OfAdministrators):
         self.answer(wire.DrainState(drained=drained(self.desk.engine.state.operations.drain)))
 
 
-class ResumeHandler(_OfAdministrators):
+class ResumeHandler(OfAdministrators):
     """POST admin/resume: the end of a drain."""
 
     async def post(self) -> None:

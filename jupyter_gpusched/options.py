@@ -14,8 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from . import sweeps
+from .core.asked import NOTICE_FORM, read_notice
 from .core.model import BadRequest, NotAvailable
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
+
+SWEEP = "--sweep"
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         "may be stopped and queued again for a more urgent job (default: if its priority is low)",
         action=argparse.BooleanOptionalAction,
     )
+    option("--signal", "signal", "send this signal so long before --time is over: USR1@60s", metavar="SIGNAL@SPAN")
     option("--grace", "grace", "time to clean up when it is ended (default 30s)", metavar="SPAN")
     option("--in", "inputs", "variables to bring along: a,b (cells)", metavar="NAMES", action="append")
     option("--out", "outputs", "variables to bring back: a,b (cells)", metavar="NAMES", action="append")
@@ -113,6 +118,32 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     option("--tag", "tags", "a tag (may be repeated)", metavar="TEXT", action="append")
     option("--notify", "notify", "whom to tell when it ends", metavar="WHOM")
     option("--key", "idempotency_key", "a key of your own: the same key never queues a second job", metavar="TEXT")
+
+
+def add_array_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options that make an array of a submission."""
+    group = parser.add_argument_group("many at once")
+    group.add_argument(
+        SWEEP,
+        dest="sweep",
+        default=[],
+        action="append",
+        metavar="NAME=VALUES",
+        help="a job for each combination: lr=0.1,0.01 seed=1..5; {lr} stands for the value in the words of a script",
+    )
+    group.add_argument(
+        "--throttle", dest="throttle", default=None, metavar="N", help="at most so many of them run at a time"
+    )
+
+
+def read_array(own: dict[str, Any]) -> tuple[dict[str, list[Any]], int | None]:
+    """The swept variables with their values, if any, and the throttle. Raises ``BadRequest``."""
+    swept = sweeps.read(own["sweep"])
+    if own["throttle"] is None:
+        return swept, None
+    if not swept:
+        raise BadRequest("--throttle: it is for sweeps; a single job takes no turns.", field="throttle")
+    return swept, _count("throttle", own["throttle"])
 
 
 _OPTION_OF = {
@@ -131,12 +162,23 @@ _OPTION_OF = {
 }
 _AMOUNTS = ("vram", "memory")
 _SPANS = ("time_limit", "grace")
-_COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100)}
+_COUNTS = {"gpus": (0, 1024), "cpus": (1, 65536), "retries": (0, 100), "throttle": (1, 1_000_000)}
 _LISTS = ("preferred_gpus", "after", "inputs", "outputs", "tags")
 _NAMES = ("inputs", "outputs")
-_WORDS = ("name", "gpu_model", "priority", "on_oom", "after_when", "cwd", "python", "notify", "idempotency_key")
+_WORDS = (
+    "name",
+    "signal",
+    "gpu_model",
+    "priority",
+    "on_oom",
+    "after_when",
+    "cwd",
+    "python",
+    "notify",
+    "idempotency_key",
+)
 _FLAGS = ("exclusive", "preemptible", "cap")
-_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"})
+_FIELDS = frozenset({*_AMOUNTS, *_SPANS, *_COUNTS, *_LISTS, *_WORDS, *_FLAGS, "parameters"}) - {"throttle"}
 
 
 def option_of(field: str) -> str:
@@ -144,11 +186,20 @@ def option_of(field: str) -> str:
     return _OPTION_OF.get(field, "--" + field)
 
 
+def goes_on(option: str, word: str) -> bool:
+    """Whether a word belongs to the option before it: ``--sweep`` takes all that look like ``NAME=VALUES``."""
+    return option == SWEEP and sweeps.WORD.match(word) is not None
+
+
 def head_length(words: Sequence[str], parser: OptionParser) -> int:
     """How many of the words are options with their values; the first other word ends them, as does ``--``."""
-    position = 0
+    position, option = 0, ""
     while position < len(words):
         word = words[position]
+        if goes_on(option, word):
+            position += 1
+            continue
+        option = word.partition("=")[0]
         if word == "--" or not word.startswith("-") or word == "-":
             return position
         position += 2 if parser.takes_value(word) else 1
@@ -166,8 +217,13 @@ def parse(words: Sequence[str], parser: OptionParser) -> Parsed:
 def _joined(words: list[str], parser: OptionParser) -> list[str]:
     """Write ``--opt value`` as ``--opt=value``: argparse would take a value like ``-1G`` for an option."""
     joined: list[str] = []
+    option = ""
     while words:
         word = words.pop(0)
+        if goes_on(option, word):
+            joined.append(f"{option}={word}")
+            continue
+        option = word.partition("=")[0]
         if parser.takes_value(word) and word.startswith("--"):
             if not words:
                 raise BadRequest(f"{word} needs a value.", field=word.lstrip("-"))
@@ -199,6 +255,8 @@ def _value(name: str, value: Any) -> Any:
         return _span(name, value)
     if name in _COUNTS:
         return _count(name, value)
+    if name == "signal":
+        return _signal(value)
     if name in _LISTS:
         return _list(name, value)
     return _parameters(value) if name == "parameters" else value
@@ -226,6 +284,14 @@ def _count(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
         raise _refusal(name, f"{text!r} is not a whole number from {least} to {most}", None)
     return int(text)
+
+
+def _signal(text: str) -> str:
+    try:
+        read_notice(text)
+    except ValueError as error:
+        raise _refusal("signal", str(error), NOTICE_FORM) from None
+    return text
 
 
 def _list(name: str, texts: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from .core.model import BadRequest, Job, JobId, Phase, UnknownJob
 from .engine import Engine
+from .targets import find
 
 MOST_PARENTS = 1000
 
@@ -20,7 +21,7 @@ _PLACE = re.compile(r"#(\d{1,6})")
 
 async def with_parents(jobs: Sequence[Job], engine: Engine, *, owner: str) -> list[Job]:
     """These jobs, each with the ids of its parents. Raises ``BadRequest``."""
-    known: dict[str, JobId] = {}
+    known: dict[str, list[JobId]] = {}
     found = []
     for number, job in enumerate(jobs):
         if job.after is None:
@@ -33,7 +34,7 @@ async def with_parents(jobs: Sequence[Job], engine: Engine, *, owner: str) -> li
                 continue
             if word not in known:
                 known[word] = await _known(word, engine, owner)
-            parents.append(known[word])
+            parents += known[word]
         found.append(replace(job, after=job.after._replace(jobs=_few(parents))))
     return found
 
@@ -59,9 +60,10 @@ def _of_batch(place: int, number: int, jobs: Sequence[Job]) -> Job:
     return jobs[place]
 
 
-async def _known(word: str, engine: Engine, owner: str) -> JobId:
+async def _known(word: str, engine: Engine, owner: str) -> list[JobId]:
+    """A job, or all elements of an array."""
     try:
-        return (await engine.job(word, lambda user: user == owner)).id
+        return [job.id for job in (await find(word, engine, lambda user: user == owner)).jobs]
     except UnknownJob:
         raise BadRequest(
             f"after: there is no job {word!r}.", field="after", hint="`jupyter gpusched ls` lists your jobs."

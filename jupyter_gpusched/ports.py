@@ -109,10 +109,14 @@ class Store(Protocol):
         owner: str | None = None,
         phase: str | None = None,
         name: str | None = None,
+        batch_id: str | None = None,
         limit: int | None = None,
         before: tuple[float, str] | None = None,
     ) -> list[Job]:
         """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
+
+    def phases_of(self, batch_id: str) -> dict[str, int]:
+        """How many jobs of a batch are in which phase."""
 
     def runs(self, *, owner: str, code: str | None = None, name: str | None = None, limit: int) -> list[Job]:
         """Runs that succeeded or failed, of the same ``code`` or else of this name; newest first."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import sweeps
 from .core.model import BadRequest
 
 Spec = dict[str, Any]
@@ -78,6 +79,18 @@ def complete(what: Spec, fields: Mapping[str, Any], env: Mapping[str, str], *, p
         spec.setdefault("notebook", notebook)
     check(spec)
     return spec
+
+
+def elements(spec: Spec, swept: Mapping[str, Sequence[Any]]) -> tuple[Spec, list[Spec]]:
+    """What the elements of a sweep have in common, and what each has of its own; checked as a whole."""
+    common = {field: value for field, value in spec.items() if field != "idempotency_key"}
+    key = spec["idempotency_key"]
+    own = [
+        {"sweep": values, "idempotency_key": f"{key}-{number}"}
+        for number, values in enumerate(sweeps.combinations(swept))
+    ]
+    check({**common, **own[0]})
+    return common, own
 
 
 def changes(fields: Mapping[str, Any], env: Mapping[str, str], old: Mapping[str, Any]) -> Spec:

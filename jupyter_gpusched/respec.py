@@ -32,6 +32,7 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         on_oom=None if job.on_oom == "fail" else job.on_oom,
         cap=job.cap,
         preemptible=job.preemptible,
+        signal=None if job.notice is None else f"{job.notice.signal}@{_span(job.notice.before_s)}",
         after=list(job.after.jobs) if job.after is not None else [],
         after_when=job.after.when if job.after is not None and job.after.when != "succeeded" else None,
         grace=_span(job.grace_s),
@@ -47,6 +48,8 @@ def spec_of(job: Job, work: Work) -> JobSpec:
         parameters=work.parameters or None,
         source=work.source,
         notebook=job.notebook,
+        sweep=dict(job.sweep) or None,
+        item=work.item,
     )
 
 

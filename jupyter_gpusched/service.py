@@ -25,20 +25,23 @@ from traitlets import Integer as Int
 from traitlets.config import Configurable
 
 from ._version import __version__
-from .admission import PLAIN_PATH, Admission
+from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
 from .core.model import Settings
 from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
+from .drafts import PLAIN_PATH
 from .engine import Engine
 from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
+from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
+from .limits_file import read_limits
 from .places import (
     API,
     HostRecord,
@@ -125,9 +128,16 @@ class GpuSched(Configurable):
     ).tag(config=True)
 
     supervisors_ready = Int(
-        2,
+        4,
         min=0,
         help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
+    ).tag(config=True)
+
+    cells_prepared = Int(
+        2,
+        min=0,
+        help="For so many kinds of cells (by interpreter, folder and environment) a process with IPython loaded is "
+        "kept prepared, from a second after the first one until none has come for 10 minutes; 0 = none.",
     ).tag(config=True)
 
     def log_bytes(self) -> int | None:
@@ -154,6 +164,10 @@ class GpuSched(Configurable):
     ).tag(config=True)
     admin_groups = List(
         Unicode(), help="The same for all members of these groups. To be root makes nobody an administrator."
+    ).tag(config=True)
+    limits = Unicode(
+        "",
+        help="File with what users may have at a time (TOML; see the how-to on a shared machine). Empty = no limits.",
     ).tag(config=True)
     events_kept_days = Float(
         90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
@@ -187,6 +201,7 @@ class GpuSched(Configurable):
             idle_above_pct=self.idle_above_pct,
             compute_limit=self.compute_limit,
             policy=choose_policy(self.policy),
+            limits=read_limits(self.limits),
         )
 
     def simulation(self) -> str | None:
@@ -299,10 +314,13 @@ class Host:
         settings = replace(settings, ends_with_server=means.ends_with_server)
         launcher = partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means)
         if not self._access.for_others:  # what is kept ready is ours, and could not become another's
-            launcher = partial(launcher, spares=self.config.supervisors_ready)
+            ready, prepared = self.config.supervisors_ready, self.config.cells_prepared
+            launcher = partial(launcher, spares=ready, prepared=prepared)
         if self._access.for_others:
             passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
-            launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
+            homes = None if means.cgroups is None else open_homes(means.cgroups)
+            launcher = partial(launcher, owners=self._access.owners, environ=passed_on, homes=homes)
+            means = replace(means, counted_only=uncontrolled(homes))
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
@@ -327,6 +345,7 @@ class Host:
             admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
+            self.desk.limits_file = self.config.limits
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()

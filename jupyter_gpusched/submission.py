@@ -13,17 +13,18 @@ import keyword
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from .core.asked import After
+from .core.asked import NOTICE_FORM, After, Notice, read_notice
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .respec import terms_of
-from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, JobOrder, JobSpec
+from .sweeps import applied
+from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, ArrayRequest, JobOrder, JobSpec
 
 LONGEST_WORD = 128 * 1024
 """Linux takes no argument and no variable longer than 32 pages."""
@@ -58,6 +59,7 @@ _ONLY_OF = {
     "outputs": (Kind.CELL,),
     "payload": (Kind.CELL, Kind.FUNCTION),
     "parameters": (Kind.NOTEBOOK,),
+    "item": (Kind.FUNCTION,),
 }
 
 
@@ -98,12 +100,14 @@ def read_job(
     spec = read_spec(raw)
     _refuse_what_is_not_built(spec)
     kind = _kind(spec)
+    name = _name(spec, kind) if spec.name is None else None  # without one it is named by what all elements run
+    spec = applied(spec)
     request = _request(spec)
     job = Job(
         id=job_id,
         owner=owner,
         kind=kind,
-        name=_name(spec, kind),
+        name=name or _name(spec, kind),
         request=request,
         priority=spec.priority,
         submitted_at=now,
@@ -119,8 +123,10 @@ def read_job(
         preemptible=spec.preemptible,
         idempotency_key=spec.idempotency_key,
         after=_after(spec),
+        notice=_notice(spec),
+        sweep=tuple((spec.sweep or {}).items()),
     )
-    payload = _payload(spec.payload)
+    payload = read_payload(spec.payload) if spec.payload is not None else None
     shell = spec.argv if isinstance(spec.argv, str) else None
     work = Work(
         kind=kind,
@@ -136,6 +142,7 @@ def read_job(
         outputs=_names(spec.outputs, "outputs"),
         python=spec.python,
         parameters=_parameters(spec.parameters or {}),
+        item=None if spec.item is None else _count(spec.item, "item", least=0, most=10**6),
     )
     _refuse_what_no_program_takes(work)
     if kind is Kind.CELL and work.python is None:  # a kernel has read its cell itself, as its own version reads it
@@ -175,7 +182,37 @@ def read_terms(changes: object, job: Job) -> Terms:
         tags=tuple(spec.tags),
         on_oom=_on_oom(spec.on_oom),
         preemptible=spec.preemptible,
+        notice=_notice(spec),
     )
+
+
+class Submissions(NamedTuple):
+    """The body of ``POST jobs``. ``batch``: they came as one, be it of one job."""
+
+    jobs: Sequence[object]
+    batch: bool = False
+    array: ArrayRequest | None = None
+
+
+def read_submission(body: object) -> Submissions:
+    """One submission, or a batch of them. Raises ``BadRequest``; the jobs themselves are not looked at yet."""
+    if not isinstance(body, dict) or "jobs" not in body:
+        return Submissions([body])
+    jobs, told = body["jobs"], body.get("array")
+    if not isinstance(jobs, list) or body.keys() - {"jobs", "array"}:
+        raise BadRequest('A batch is {"jobs": [...]}, an array has "array" beside it; nothing else.', field="jobs")
+    if not jobs:
+        raise BadRequest("jobs: the batch is empty.", field="jobs", hint="Give at least one job.")
+    if told is None:
+        return Submissions(jobs, batch=True)
+    try:
+        array = msgspec.convert(told, ArrayRequest)
+    except msgspec.ValidationError as error:
+        what = str(error).split(" - at ")[0]
+        raise BadRequest(f"array: {what}.", field="array", hint='For example {"throttle": 4}.') from None
+    if array.throttle is not None:
+        _count(array.throttle, "throttle", least=1, most=1_000_000)
+    return Submissions(jobs, batch=True, array=array)
 
 
 def read_order(raw: object) -> JobOrder:
@@ -296,7 +333,7 @@ def _kind(spec: JobSpec) -> Kind:
         raise BadRequest(f"A {kind.value} job takes `{needed}` and none of the others.", field=needed)
     _refuse_empty(spec, kind)
     for field, kinds in _ONLY_OF.items():
-        if getattr(spec, field) and kind not in kinds:
+        if getattr(spec, field) not in (None, [], {}, "") and kind not in kinds:
             takers = " or ".join(f"a {kind.value}" for kind in kinds)
             raise BadRequest(f"{field}: only {takers} job takes it.", field=field)
     if spec.args and kind is not Kind.SCRIPT:
@@ -400,9 +437,8 @@ def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _payload(text: str | None) -> bytes | None:
-    if text is None:
-        return None
+def read_payload(text: str) -> bytes:
+    """The bytes of captured values. Raises ``BadRequest``."""
     try:
         payload = b"".join(map(_decoded, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
     except (binascii.Error, ValueError):
@@ -436,6 +472,27 @@ def _after(spec: JobSpec) -> After | None:
     if spec.after_when is not None and not spec.after:
         raise BadRequest("after_when: it says when jobs named by `after` are over.", field="after_when")
     return After(tuple(dict.fromkeys(spec.after)), when) if spec.after else None
+
+
+def _notice(spec: JobSpec) -> Notice | None:
+    if spec.signal is None:
+        return None
+    try:
+        notice = read_notice(spec.signal)
+    except ValueError as error:
+        raise BadRequest(f"signal: {error}.", field="signal", hint=NOTICE_FORM) from None
+    limit_s = _seconds(spec.time_limit, "time_limit")
+    if limit_s is None:
+        raise BadRequest(
+            "signal: it is sent before the time limit, and there is none.", field="signal", hint="Give --time as well."
+        )
+    if notice.before_s >= limit_s:
+        raise BadRequest(
+            f"signal: {spec.signal} would be sent before the job has begun, since its time limit is {spec.time_limit}.",
+            field="signal",
+            hint="Give a longer --time, or a shorter span after the @.",
+        )
+    return notice
 
 
 def _on_oom(wish: str | None) -> str:

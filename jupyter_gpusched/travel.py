@@ -13,7 +13,7 @@ import os
 import pickle
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def travels(value: object) -> Exception | None:
     return None
 
 
-def pickled(values: dict[str, Any]) -> bytes:
+def pickled(values: Any) -> bytes:
     bag = _Bounded()
     _dump(values, bag)
     return bag.getvalue()
@@ -101,19 +101,22 @@ def show_size(size: int) -> str:
     return f"{size / 2**20:.0f} MiB" if size >= 2**20 else f"{size / 1024:.1f} KiB"
 
 
-def envelope(values: bytes, extras: list[str], sources: dict[str, str]) -> bytes:
+def envelope(values: bytes, extras: list[str], sources: dict[str, str], items: Sequence[bytes] = ()) -> bytes:
     """The payload file: readable by any Python, the values themselves only by the same minor version.
 
     extras   folders for the job's ``sys.path``.
     sources  text of code that lies in no file, by the name it goes under in tracebacks.
+    items    values of which each job takes one.
     """
-    whole = {
+    whole: dict[str, Any] = {
         "__gpusched__": _FORM,
         "python": list(sys.version_info[:2]),
         "sys_path": extras,
         "sources": sources,
         "values": values,
     }
+    if items:
+        whole["items"] = list(items)
     return pickle.dumps(whole, protocol=4)
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from . import wire
 from .callers import Caller
 from .core.advice import advice
+from .core.choice import told
 from .core.estimate import Start
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
@@ -279,6 +280,7 @@ def _attempt(attempt: Attempt) -> wire.AttemptView:
         exit_code=attempt.exit_code,
         signal=attempt.signal,
         peak_vram_mib=attempt.peak_vram_mib,
+        placement=None if attempt.choice is None else told(attempt.choice, attempt.gpus),
     )
 
 

@@ -23,6 +23,9 @@ GIVES_WAY = "simulation_gives_way"
 LARGEST_PAYLOAD = 256 * 2**20
 """Bytes of pickled values that may travel with a job."""
 
+LARGEST_ARRAY = 10_000
+"""Elements of one array."""
+
 NOT_BUILT = {
     "notify": "notifications are not available yet",
 }
@@ -30,7 +33,7 @@ NOT_BUILT = {
 
 TERMS = (
     "name", "vram", "gpus", "cpus", "memory", "exclusive", "gpu_model", "preferred_gpus", "priority", "time_limit",
-    "retries", "on_oom", "grace", "tags", "preemptible",
+    "retries", "on_oom", "grace", "tags", "preemptible", "signal",
 )  # fmt: skip
 """The fields of a submission that can be changed while the job waits."""
 
@@ -55,6 +58,7 @@ class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     after: list[str] = []
     after_when: str | None = None
     preemptible: bool | None = None
+    signal: str | None = None
     grace: str | None = None
     inputs: list[str] = []
     outputs: list[str] = []
@@ -71,6 +75,8 @@ class JobSpec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
     source: str | None = None
     payload: str | None = None
     notebook: str | None = None
+    sweep: dict[str, Any] | None = None
+    item: int | None = None
 
 
 class HeldView(msgspec.Struct, kw_only=True):
@@ -88,6 +94,8 @@ class GpuRef(msgspec.Struct, kw_only=True):
 
 
 class AttemptView(msgspec.Struct, kw_only=True):
+    """One run of a job. ``placement`` says in a sentence why it got the cards that it got."""
+
     number: int
     outcome: str | None
     reason: str | None
@@ -98,6 +106,7 @@ class AttemptView(msgspec.Struct, kw_only=True):
     exit_code: int | None
     signal: int | None
     peak_vram_mib: int | None
+    placement: str | None = None
 
 
 class Progress(msgspec.Struct, kw_only=True, frozen=True):
@@ -320,15 +329,64 @@ class Created(msgspec.Struct, kw_only=True):
 
 
 class CreatedBatch(msgspec.Struct, kw_only=True):
-    """All jobs of a batch were queued, in this order."""
+    """All jobs of a batch were queued, in this order. ``array_id`` is accepted where an id of a job is."""
+
+    ids: list[str]
+    array_id: str | None = None
+
+
+class ArrayRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """That the jobs of a batch are the elements of an array.
+
+    throttle  how many of them may run at a time; null = all that find room.
+    common    fields of a submission that all have unless an element says otherwise; captured values are stored once.
+    """
+
+    throttle: int | None = None
+    common: dict[str, Any] = {}
+
+
+class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Many submissions: all are queued, or none. With ``array`` they are the elements of one, counted from 0."""
+
+    jobs: list[JobSpec]
+    array: ArrayRequest | None = None
+
+
+class ArrayView(msgspec.Struct, kw_only=True):
+    """An array as a whole; its elements are ``GET jobs?array=ID``.
+
+    phases   how many of its elements are in which phase.
+    held     how many of those that wait are held.
+    """
+
+    id: str
+    name: str
+    user: str
+    kind: str
+    count: int
+    phases: dict[str, int]
+    held: int
+    throttle: int | None
+    submitted_at: float
+
+
+class JobIds(msgspec.Struct, kw_only=True):
+    """The jobs that something was done to, in their order."""
 
     ids: list[str]
 
 
-class Batch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Many submissions: all are queued, or none."""
+class HoldRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    cause: str | None = None
 
-    jobs: list[JobSpec]
+
+class ManyRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Your jobs that have not ended and whose name fits a pattern: ``run-*``."""
+
+    name: str
+    grace: str | None = None
+    cause: str | None = None
 
 
 class CancelRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -18,6 +18,7 @@ _LITERAL = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _CALL = re.compile(r"\btrans\.(?:__|_n)\(\s*")
 _TEXT = re.compile(_LITERAL)
 _ESCAPE = re.compile(r"\\(.)")
+_SPOKEN = {"title", "description", "jupyter.lab.setting-icon-label"}
 
 
 class Unreadable(ValueError):
@@ -38,6 +39,18 @@ def texts(folder: Path = HERE / "src") -> set[str]:
     return found
 
 
+def of_schemas(folder: Path = HERE / "schema") -> set[str]:
+    """What the settings editor shows of our settings."""
+
+    def found(part: object) -> set[str]:
+        if isinstance(part, dict):
+            own = {text for name, text in part.items() if name in _SPOKEN and isinstance(text, str)}
+            return own.union(*map(found, part.values()))
+        return set().union(*map(found, part)) if isinstance(part, list) else set()
+
+    return found(json.loads((folder / "plugin.json").read_text()))
+
+
 def read(catalogue: Path) -> dict[str, list[str]]:
     """The texts of a catalogue with what they become."""
     entries = json.loads(catalogue.read_text())
@@ -52,7 +65,7 @@ def placeholders(text: str) -> set[str]:
 def _update(catalogue: Path) -> list[str]:
     head = json.loads(catalogue.read_text())[""]
     known = read(catalogue)
-    entries = {text: known.get(text, [""]) for text in sorted(texts())}
+    entries = {text: known.get(text, [""]) for text in sorted(texts() | of_schemas())}
     catalogue.write_text(json.dumps({"": head} | entries, ensure_ascii=False, indent=2) + "\n")
     return [text for text, forms in entries.items() if not all(forms)]
 

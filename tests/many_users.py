@@ -58,7 +58,7 @@ def lab(
     state: Path, home: Path, *, groups: dict[str, tuple[str, ...]] | None = None, **settings: object
 ) -> Iterator[Lab]:
     """A host with two simulated cards on a thread of its own."""
-    config = GpuSched(simulate="2x24564M", **settings)
+    config = GpuSched(simulate="2x24564M", cpus=16, **settings)
     host = Host(state, config, kind="serve", access=Access(ByHeader(groups or {}, home)))
     ready, began = threading.Event(), []
 

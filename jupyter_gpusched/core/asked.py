@@ -5,7 +5,15 @@ Small frozen values that a ``Job`` carries. Nothing here decides anything.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+from .quantities import parse_seconds
+
+SIGNALS = ("USR1", "USR2", "INT", "TERM", "HUP", "QUIT", "ALRM", "CONT", "WINCH")
+"""What a job may be warned with. KILL and STOP can be waited for by nobody."""
+
+NOTICE_FORM = f"For example USR1@60s. Known signals: {' '.join(SIGNALS)}."
 
 
 class After(NamedTuple):
@@ -40,6 +48,16 @@ class Notice(NamedTuple):
 
     signal: str  # USR1
     before_s: float
+
+
+def read_notice(text: str) -> Notice:
+    """``USR1@60s``. Raises ``ValueError`` with what is wrong."""
+    found = re.fullmatch(r"(?:SIG)?([A-Z0-9]+)@(.+)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not SIGNAL@SPAN")
+    if found[1] not in SIGNALS:
+        raise ValueError(f"{found[1]} is no signal that a job can wait for")
+    return Notice(found[1], parse_seconds(found[2]))
 
 
 Swept = str | int | float | bool | None

@@ -39,9 +39,13 @@ PER_ATTEMPT = frozenset(
         "GPUSCHED_GPUS",
         "GPUSCHED_CHECKPOINT_DIR",
         "GPUSCHED_STOP_FILE",
+        "GPUSCHED_ARRAY_ID",
+        "GPUSCHED_ARRAY_INDEX",
         MARKER,
     }
 )
+
+_VARYING = PER_ATTEMPT | {CAP, "CUPY_GPU_MEMORY_LIMIT", "XLA_CLIENT_MEM_FRACTION", "MASTER_ADDR", "MASTER_PORT"}
 
 _SECRETS = frozenset(
     {
@@ -56,6 +60,8 @@ _SECRETS = frozenset(
 )
 _OF_THE_KERNEL = frozenset({"CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR"})
 _OF_THE_KERNEL_PREFIXES = ("JPY_", "PYDEVD_")
+SWEEP = "GPUSCHED_SWEEP_"
+"""Before the name of a variable of the sweep, in upper case."""
 _OF_THE_PROCESS = frozenset(
     {"_", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "NOTIFY_SOCKET", "OLDPWD"}
 )
@@ -74,11 +80,16 @@ def submitted(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if _travels(name, value)}
 
 
+def varies(name: str) -> bool:
+    """Whether a variable may differ between attempts of the same code; no program reads these before that code runs."""
+    return name in _VARYING or name.startswith(SWEEP)
+
+
 def _travels(name: str, value: str) -> bool:
     if name == "MPLBACKEND":
         return not value.startswith(_NOTEBOOK_BACKENDS)
     dropped = name in PER_ATTEMPT or name in _SECRETS or name in _OF_THE_KERNEL or name in _OF_THE_PROCESS
-    return not dropped and not name.startswith(_OF_THE_KERNEL_PREFIXES)
+    return not dropped and not name.startswith((*_OF_THE_KERNEL_PREFIXES, SWEEP))
 
 
 def attempt_environment(
@@ -113,6 +124,7 @@ def attempt_environment(
         GPUSCHED_STOP_FILE=f"{folder}/attempt-{attempt}/stop",
         GPUSCHED_MARKER=marker,
     )
+    env.update(_element(job))
     env.setdefault("MPLBACKEND", _INLINE if work.kind in _SHOW_FIGURES else "Agg")
     env.update(_cards(grants))
     if env.get("XLA_CLIENT_MEM_FRACTION") in env.get(CAP, "").split(","):  # of the job that submitted this one
@@ -121,6 +133,14 @@ def attempt_environment(
         env.setdefault(name, value)
     _cap_of_torch(job, grants, env, hook)
     return env
+
+
+def _element(job: Job) -> dict[str, str]:
+    """Which element of which array it is, and its values."""
+    told = {f"{SWEEP}{name.upper()}": str(value) for name, value in job.sweep}
+    if job.array_id is not None:
+        told |= {"GPUSCHED_ARRAY_ID": job.array_id, "GPUSCHED_ARRAY_INDEX": str(job.array_index)}
+    return told
 
 
 def _grants(job: Job, attempt: int) -> tuple[Grant, ...]:

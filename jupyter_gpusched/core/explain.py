@@ -13,13 +13,16 @@ from .alerts import opened
 from .facts import Facts, order_of, rests, waits_since
 from .kept import kept_room
 from .ledger import Card, serves
-from .model import Claim, Grant, Job, JobId, Outcome, Phase, Request
+from .model import Claim, GpuUuid, Grant, Job, JobId, Outcome, Phase, Priority, Request
 from .operations import LITTLE_MIB
 from .overuse import most_allowed
 from .quantities import Mib, show_mib, show_seconds
 from .queue import LineKey, line_key
+from .quota import Quota
+from .reservations import Gates, reserved_for, seen_past
 from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
 from .state import State
+from .wish import count, wish
 
 STARTS = "starts with the next pass"
 
@@ -70,16 +73,23 @@ class _Words:
     def __init__(self, state: State, now: float, room: Room) -> None:
         self.state, self.now, self.room = state, now, room
         self.free = without_claim(room)
+        self.gates = Gates(state, now)
         self.history = state.past.history
         self.strict = state.settings.policy.strict
-        self._shared: dict[tuple[Request, bool, float | None], str] = {}
+        self.quota = Quota(state)
+        first = _first_claimant(state)
+        self.first_owner = None if first is None else first.owner
+        self._shared: dict[tuple[Request, bool, float | None, bool, frozenset[GpuUuid]], str] = {}
 
     def about(self, job: Job, key: LineKey) -> str:
         if rests(job, self.now):
             return _rests(job, self.now)
+        if (limit := self.quota.bars(job)) is not None:
+            return f"{_needs(job.request)}; {limit}"
         ends_at = self.now + self.history.expected_s(key.kin(job.request))
         compute = self.history.compute(job.owner, key.name)
-        alike = (job.request, ends_at <= self.room.brief_until, compute)
+        own = job.owner == self.first_owner
+        alike = (job.request, ends_at <= self.room.brief_until, compute, own, self.gates.shut(job))
         if job.claim is not None or alike not in self._shared:
             said = self._cause(job, ends_at, compute)
             if job.claim is not None:
@@ -88,21 +98,41 @@ class _Words:
         return self._shared[alike]
 
     def _cause(self, job: Job, ends_at: float, compute: float | None) -> str:
-        request = job.request
-        if find(self.room, request, ends_at=ends_at, compute=compute) is not None:
+        request, shut = job.request, self.gates.shut(job)
+        if find(seen_past(self.room, shut), request, ends_at=ends_at, compute=compute) is not None:
             return f"{_needs(request)}; jobs before it come first, whatever fits" if self.strict else STARTS
-        if find(self.free, request, compute=compute) is not None:
-            return self._kept(request, ends_at)
+        if find(seen_past(self.free, shut), request, compute=compute) is not None:
+            return self._kept(job, ends_at)
+        if shut and find(self.free, request, compute=compute) is not None:
+            return self._reserved(job)
         cause = self._busy(request, compute) or _host_cause(self.free, request)
         return (cause or _cards_cause(self.free, self.state, request)) + _ran_out(job, self.free)
 
-    def _kept(self, request: Request, ends_at: float) -> str:
+    def _reserved(self, job: Job) -> str:
+        """There is room, but on cards that are reserved, or soon will be."""
+        said = []
+        for one, uuids in self.gates.causes(job):
+            cards = sorted(self.room.cards[uuid].gpu.index for uuid in uuids if uuid in self.room.cards)
+            named = ("GPU " if len(cards) == 1 else "GPUs ") + ", ".join(map(str, cards))
+            said.append(f"{named} {'is' if len(cards) == 1 else 'are'} kept by {reserved_for(one, self.now)}")
+        ahead = [one.start - self.now for one, _ in self.gates.causes(job) if one.start > self.now]
+        hint = ""
+        if ahead:
+            left = show_seconds(min(ahead))
+            hint = (
+                f"; with a time limit below {left} it could start before"
+                if job.time_limit_s is None
+                else (f"; its time limit of {show_seconds(job.time_limit_s)} reaches beyond the {left} until then")
+            )
+        return f"{_needs(job.request)}; {'; '.join(said)}{hint}"
+
+    def _kept(self, job: Job, ends_at: float) -> str:
         """What it needs is there, but others that have waited longer or are more urgent come first."""
-        claimants = sorted((self.state.jobs[job_id] for job_id in self.state.claimants), key=lambda job: job.id)
-        other = self.state.claimant or (claimants[0] if claimants else None)
+        request = job.request
+        other = _first_claimant(self.state)
         if other is None or other.claim is None:
             return _needs(request)
-        said = _kept_for(other, self.free, request, self.now)
+        said = _kept_for(other, self.free, job, self.now)
         if other.claim.firm or self.room.brief_until < self.now:
             return said
         until = show_seconds(max(0.0, self.room.brief_until - self.now))
@@ -122,6 +152,12 @@ class _Words:
         )
 
 
+def _first_claimant(state: State) -> Job | None:
+    """Who is named to those that wait for what is kept."""
+    claimants = sorted((state.jobs[job_id] for job_id in state.claimants), key=lambda job: job.id)
+    return state.claimant or (claimants[0] if claimants else None)
+
+
 def explanation(state: State, job: Job, now: float) -> list[str]:
     """Why a queued job stands where it stands: one sentence with numbers each."""
     if job.phase is not Phase.QUEUED:
@@ -131,6 +167,7 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
     facts = Facts(state, now)
     known, kin = facts.waiting(job), line_key(job, facts.history).kin(job.request)
     told = [
+        _standing(state, job, now),
         f"expected to run for about {show_seconds(known.expected_s)}, by {_basis(state, job, kin.name)}",
         f"{job.owner} has had {_percent(known.share)} of the machine of late; it asks for {_percent(known.part)}",
     ]
@@ -149,7 +186,24 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
     elif job.claim is None:
         after = f"in {show_seconds(patience - waited)}" if patience > waited else "as soon as its turn comes"
         told.append(f"others that fit may pass it; cards are kept for it {after} if it still waits then")
+    elif not job.claim.evicting:
+        passed = (
+            "nobody may pass it there" if job.claim.firm else "others may pass it only if they end before it can start"
+        )
+        told.append(f"cards have been kept for it for {show_seconds(now - job.claim.since)}: {passed}")
     return told
+
+
+def _standing(state: State, job: Job, now: float) -> str:
+    """Its place in the queue, and who is before it, without saying whose jobs they are."""
+    order = order_of(state, now)
+    at = order.index(job.id)
+    before = [state.jobs[job_id] for job_id in order[:at]]
+    urgent = sum(other.priority is Priority.HIGH for other in before)
+    own = sum(other.owner == job.owner for other in before)
+    parts = [f"{urgent} urgent" if urgent else "", f"{own} of the same owner" if own else ""]
+    those = ", ".join(part for part in parts if part)
+    return f"number {at + 1} of {len(order)} in the queue" + (f"; before it {those}" if those else "")
 
 
 def _percent(part: float) -> str:
@@ -196,15 +250,17 @@ def _ran_out(job: Job, room: Room) -> str:
     return f"; it ran out of memory on {where}, so it waits for another GPU or for more there"
 
 
-def _kept_for(other: Job, room: Room, request: Request, now: float) -> str:
-    """What it needs is there, but others that have waited longer come first."""
+def _kept_for(other: Job, room: Room, job: Job, now: float) -> str:
+    """What it needs is there, but others that have waited longer come first. Which job of another, is not told."""
+    request = job.request
+    which = f"job {other.id}" if other.owner == job.owner else f"a job of {other.owner}"
     waited = show_seconds(now - min(other.since, now))
     cpus, memory = host_left(room)
     if (request.cpus or 0) > cpus or (request.memory or 0) > memory:
         what = "CPUs and host memory are"
     else:
         what = _listed(other.claim, room) + (" is" if other.claim and len(other.claim.gpus) == 1 else " are")
-    return f"{_needs(request)}; {what} kept for job {other.id}, which has waited {waited} for {_wish(other.request)}"
+    return f"{_needs(request)}; {what} kept for {which}, which has waited {waited} for {wish(other.request)}"
 
 
 def _own_claim(claim: Claim, room: Room) -> str:
@@ -227,9 +283,7 @@ def _listed(claim: Claim | None, room: Room) -> str:
 def _host_cause(room: Room, request: Request) -> str | None:
     cpus, memory = host_left(room)
     if request.cpus is not None and request.cpus > cpus:
-        return (
-            f"needs {_count(request.cpus, 'CPU')}; {max(0, cpus)} of {room.settings.cpus} are not taken by other jobs"
-        )
+        return f"needs {count(request.cpus, 'CPU')}; {max(0, cpus)} of {room.settings.cpus} are not taken by other jobs"
     if request.memory is not None and request.memory > memory:
         left, all_of_it = show_mib(max(0, memory)), show_mib(room.settings.memory)
         return f"needs {show_mib(request.memory)} of host memory; {left} of {all_of_it} is not taken by other jobs"
@@ -247,7 +301,7 @@ def _cards_cause(room: Room, state: State, request: Request) -> str:
     if not usable:
         return f"{_needs(request)}; " + _unusable(suited)
     if len(suited) < request.gpus:
-        return f"{_needs(request)}; only {_count(len(suited), 'such GPU')} can be seen now"
+        return f"{_needs(request)}; only {count(len(suited), 'such GPU')} can be seen now"
     fitting = [card for card in usable if _fits(room, card, request)]
     rest = [card for card in usable if card not in fitting]
     told = [_needs(request) + "; " + _tally(request, fitting, suited)] if request.gpus > 1 else [_needs(request)]
@@ -287,7 +341,7 @@ def _obstacles(cards: Sequence[Card]) -> list[str]:
 def _tally(request: Request, fitting: Sequence[Card], suited: Sequence[Card]) -> str:
     have = "is" if len(fitting) == 1 else "are"
     what = "free for it" if request.vram is None or request.exclusive else f"able to give {show_mib(request.vram)}"
-    return f"{len(fitting)} of {_count(len(suited), 'GPU')} {have} {what}"
+    return f"{len(fitting)} of {count(len(suited), 'GPU')} {have} {what}"
 
 
 def _state_of(card: Card, request: Request, room: Room, state: State) -> str:
@@ -295,7 +349,7 @@ def _state_of(card: Card, request: Request, room: Room, state: State) -> str:
     parts = [f"{show_mib(max(0, card.available or 0))} free"]
     taken = card.promised - card.releasing + room.offers[card.gpu.uuid].fresh
     if taken:
-        parts.append(f"{show_mib(taken)} promised to {_count(_holders(card), 'job')}" + _overruns(card, state))
+        parts.append(f"{show_mib(taken)} promised to {count(_holders(card), 'job')}" + _overruns(card, state))
     if card.releasing:
         parts.append(f"{show_mib(card.releasing)} of ended jobs not released yet")
     if card.foreign is None:
@@ -338,22 +392,4 @@ def _holders(card: Card) -> int:
 
 
 def _needs(request: Request) -> str:
-    return "needs " + _wish(request)
-
-
-def _wish(request: Request) -> str:
-    """What a job asks for: ``20.0G on 1 GPU``, ``20.0G on each of 4 GPUs``, ``2 whole GPUs``, ``4 CPUs``."""
-    if request.gpus == 0:
-        memory = "" if request.memory is None else f" and {show_mib(request.memory)} of host memory"
-        return _count(request.cpus or 0, "CPU") + memory
-    model = "" if request.gpu_model is None else f" named {request.gpu_model!r}"
-    if request.vram is None:
-        return _count(request.gpus, "whole GPU") + model
-    alone = " for itself" if request.exclusive else ""
-    if request.gpus == 1:
-        return f"{show_mib(request.vram)} on 1 GPU{model}{alone}"
-    return f"{show_mib(request.vram)} on each of {request.gpus} GPUs{model}{alone}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return "needs " + wish(request)

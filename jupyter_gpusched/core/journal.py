@@ -52,7 +52,7 @@ KINDS: Mapping[type[JobEvent], str] = {
 def detail_of(event: JobEvent, job: Job) -> dict[str, object]:
     """What the journal says of an event beside the job that it led to."""
     match event:
-        case Placed(_, grants):
+        case Placed(_, grants, _):
             return {"gpus": [grant.gpu for grant in grants]}
         case Claimed(_, claim, rests_until):
             told_of: dict[str, object] = {"gpus": None if claim is None else list(claim.gpus)}
@@ -76,7 +76,7 @@ def detail_of(event: JobEvent, job: Job) -> dict[str, object]:
             return {}
         case GpuLost(_, attempt, what) | Overrun(_, attempt, what):
             return {"attempt": attempt, "what": what}
-        case Evicted(_, attempt, by):
+        case Evicted(_, attempt, by, _):
             return {"attempt": attempt, "for": by}
         case _:
             return {"attempt": event.attempt}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .evict import keep_cleared
 from .model import Job, JobId
+from .reservations import Gates, seen_past
 from .room import Room, keep, open_room, started_since
 from .shadow import kept_softly, shadow
 from .state import State
@@ -35,5 +36,6 @@ def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
         return keep_cleared(state, room, job.request, claim, ())
     if claim.firm:
         return keep(room, job.request, claim, started_since(state, claim))
-    found = shadow(state, room, job.request, now, preferred=claim.gpus)
+    seen = seen_past(room, Gates(state, now).shut(job))
+    found = shadow(state, seen, job.request, now, preferred=claim.gpus)
     return room if found is None else kept_softly(room, job.request, found, claim.due)

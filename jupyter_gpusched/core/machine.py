@@ -207,7 +207,7 @@ def _placed(job: Job, event: Placed, now: float) -> Moved:
         job,
         phase=Phase.STARTING,
         since=now,
-        attempts=(*job.attempts, Attempt(number, event.grants)),
+        attempts=(*job.attempts, Attempt(number, event.grants, choice=event.choice)),
         grants=(*job.grants, *event.grants),
         claim=None,
         claim_rests_until=None,
@@ -224,7 +224,7 @@ def _claimed(job: Job, event: Claimed) -> Job:
 
 
 def _evicted(job: Job, event: Evicted, now: float) -> Moved:
-    stop = Stop("preempted", now, job.grace_s, event.by)
+    stop = Stop("preempted", now, job.grace_s, event.by, event.whom)
     return replace(job, phase=Phase.STOPPING, since=now, stop=stop), [
         StopAttempt(job.id, job.attempt, stop.reason, stop.grace_s)
     ]
@@ -483,8 +483,17 @@ def _unstarted_words(job: Job) -> tuple[str, str]:
 
 
 def _evicted_for(job: Job) -> str:
-    of = f" of {job.stop.by}" if job.stop is not None and job.stop.by is not None else ""
-    return f"ended to make room for a more urgent job{of}; it is queued again"
+    """For what it was ended, and how much work is lost with it."""
+    stop, since = job.stop, job.attempts[-1].started_at
+    whom = None if stop is None else stop.whom or (None if stop.by is None else f"a more urgent job of {stop.by}")
+    lost = ""
+    if stop is not None and since is not None:
+        cards = len(job.attempts[-1].gpus)
+        on = "" if cards < 2 else f" on {cards} GPUs"
+        lost = (
+            f"; the {show_seconds(max(0.0, stop.since - since))} that it had run{on} are lost but for its checkpoints"
+        )
+    return f"ended to make room for {whom or 'a more urgent job'}{lost}; it is queued again"
 
 
 def _cancelled_by(who: str | None) -> str:

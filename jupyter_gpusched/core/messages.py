@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
-from .operations import Operations
+from .limits import Limits
+from .model import Choice, Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
+from .operations import Operations, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,11 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The policy gave a queued job its cards; ``grants`` is empty for a job without GPUs."""
+    """The policy gave a queued job its cards; ``grants`` is empty for a job without GPUs, ``choice`` says why these."""
 
     job_id: JobId
     grants: tuple[Grant, ...]
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,15 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The policy ends an attempt of a preemptible job, so that a more urgent one may start; ``by`` is whose."""
+    """The policy ends an attempt of a preemptible job, so that a more urgent one may start; ``by`` is whose.
+
+    whom  for what it is ended, as part of a sentence.
+    """
 
     job_id: JobId
     attempt: int
     by: str
+    whom: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +176,13 @@ class ReleaseRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """The same wish about many jobs, in one step; what a job does not admit is left out."""
+
+    events: tuple[CancelRequested | HoldRequested | ReleaseRequested, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unblocked:
     """All jobs that it was to start after have ended as it needs it."""
 
@@ -245,7 +258,31 @@ class Resumed:
     cause: str
 
 
-OperationsEvent = Quarantined | Returned | Drained | Resumed
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """An administrator has changed what users may have. Nothing that runs is ended for it."""
+
+    by: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """An administrator keeps cards for somebody."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Unreserved:
+    """A reservation is given back before its end."""
+
+    reservation_id: str
+    by: str
+
+
+CardsEvent = Quarantined | Returned | Drained | Resumed
+OperationsEvent = CardsEvent | LimitsChanged | Reserved | Unreserved
 """What is decided about the machine and no job."""
 
 Event = (
@@ -265,6 +302,7 @@ Event = (
     | CancelRequested
     | HoldRequested
     | ReleaseRequested
+    | Together
     | Unblocked
     | DependencyFailed
     | LetIn
@@ -315,7 +353,7 @@ class MachineChange:
     """The machine itself after something that belongs to no job; ``detail`` names who and why."""
 
     operations: Operations
-    kind: str  # quarantined | returned | drained | resumed | quick_death | went_well | alert_raised | alert_resolved
+    kind: str  # quarantined | returned | drained | resumed | quick_death | went_well | alert_* | reserved | unreserved
     at: float
     detail: dict[str, object]
 

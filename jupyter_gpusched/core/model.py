@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from .asked import After, Hold, Member, Notice, Swept
+from .limits import NO_LIMITS, Limits
 from .policies import DEFAULT, Policy
 from .policies import Priority as Priority  # noqa: PLC0414  one of the nouns, but policies need it first
 from .quantities import Mib
@@ -157,13 +158,15 @@ class Claim:
 class Stop:
     """Why and since when an attempt is being ended; the first reason stands.
 
-    by  who wanted it, for ``gpu_lost`` the card, for ``vram_exceeded`` how much was used.
+    by   who wanted it, for ``gpu_lost`` the card, for ``vram_exceeded`` how much was used.
+    whom for an attempt that is ended for another's sake: for what, as part of a sentence.
     """
 
     reason: str  # cancelled | timeout | preempted | stragglers | gpu_lost | vram_exceeded
     since: float
     grace_s: float
     by: str | None = None
+    whom: str | None = None
 
 
 class Shortage(NamedTuple):
@@ -214,6 +217,22 @@ class ExitRecord:
     shortage: Shortage | None = None
 
 
+class Choice(NamedTuple):
+    """What there was to choose from when an attempt was placed.
+
+    cards, fitting  how many cards were known, and on how many of them it fitted.
+    free            MiB that could be promised on each card that it got.
+    preferred       whether its owner had asked for one of them.
+    other           of those that fitted too the one with most left: its index and MiB.
+    """
+
+    cards: int
+    fitting: int
+    free: tuple[int, ...]
+    preferred: bool = False
+    other: tuple[int, int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a job. ``outcome`` is None while it is alive."""
@@ -230,6 +249,7 @@ class Attempt:
     peak_vram_mib: Mib | None = None
     peak_rss_mib: Mib | None = None
     shortage: Shortage | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +313,7 @@ class Job:
     waits_turn: bool = False
     aside_since: float | None = None  # while it is set aside
     aside_s: float = 0.0  # how long it was, before: that does not count as waiting
+    groups: tuple[str, ...] = ()  # of its owner, when it was submitted
 
     @property
     def may_be_evicted(self) -> bool:
@@ -358,7 +379,8 @@ class Work:
 
     command: ``argv``, or ``shell`` (one string for ``sh -c``). script: ``path`` and ``args``.
     cell: ``source``, with captured values in the job folder's payload file (``has_payload``).
-    function: all in the payload. notebook: ``path``, kept as it was at submission, and ``parameters``.
+    function: all in the payload; of several calls in it the one with this ``item``.
+    notebook: ``path``, kept as it was at submission, and ``parameters``.
     inputs/outputs name variables; env is the submitter's, without per-attempt variables.
     """
 
@@ -375,6 +397,7 @@ class Work:
     outputs: tuple[str, ...] = ()
     python: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    item: int | None = None
 
 
 class Foreign(NamedTuple):
@@ -455,6 +478,7 @@ class Settings:
     idle_above_pct      utilisation above which a card does something.
     compute_limit       how often over a card's jobs may fill its processors, as far as known; 0 = no limit.
     policy              who goes first, and how long others may pass a job.
+    limits              what users may have at a time.
     """
 
     cpus: int
@@ -473,6 +497,7 @@ class Settings:
     idle_above_pct: float = 1.0
     compute_limit: float = 2.0
     policy: Policy = DEFAULT
+    limits: Limits = NO_LIMITS
 
 
 class GpuSchedError(Exception):

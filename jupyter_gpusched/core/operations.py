@@ -71,6 +71,29 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Cards that are kept for a user in a window of time.
+
+    user   whose jobs may use them then; None = nobody's: they are kept for work outside the queue.
+    cards  how many; ``gpus`` names them, or is empty where any will do.
+    by     who booked it; ``zone`` is the time zone in which that was said.
+    """
+
+    id: str
+    user: str | None
+    cards: int
+    gpus: tuple[GpuUuid, ...]
+    start: float
+    end: float
+    by: str
+    zone: str
+    cause: str | None = None
+
+    def overlaps(self, other: Reservation) -> bool:
+        return self.start < other.end and other.start < self.end
+
+
+@dataclass(frozen=True, slots=True)
 class Operations:
     """How the machine is run at present.
 
@@ -83,6 +106,7 @@ class Operations:
     accepted: Mapping[GpuUuid, str] = field(default_factory=dict)
     deaths: Mapping[GpuUuid, tuple[Death, ...]] = field(default_factory=dict)
     alerts: Mapping[str, Alert] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
 
 LITTLE_MIB = Mib(256)

@@ -14,15 +14,18 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from .choice import beneficiary, noted
 from .evict import being_cleared, clear_for, keep_cleared
 from .facts import Facts, Place, rests, waits_since
 from .kept import claim_order
 from .messages import Claimed, Evicted, Placed
-from .model import Claim, Grant, Job, JobId, Priority, Request
+from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
 from .past import footprint
 from .queue import Lines, Rank, line_key
+from .quota import Quota
+from .reservations import Gates, seen_past
 from .rivals import Alone, Rivals
-from .room import Fit, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
+from .room import Fit, Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
 from .state import State
 
@@ -37,8 +40,8 @@ def plan(state: State, now: float) -> tuple[Decision, ...]:
     return Pass(state, now).run() if state.queue else ()
 
 
-_Alike = tuple[Request, bool, float | None]
-"""What decides whether a job fits: its request, whether it ends before the claimed moment, its use of processors."""
+_Alike = tuple[Request, bool, float | None, frozenset[GpuUuid]]
+"""What decides whether a job fits: request, end before the claimed moment, use of processors, cards shut to it."""
 
 _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
@@ -54,7 +57,9 @@ class Pass:
     def __init__(self, state: State, now: float) -> None:
         self.state, self.now = state, now
         self.facts = Facts(state, now)
+        self.quota = Quota(state) if state.settings.limits else None
         self.policy = state.settings.policy
+        self.gates = Gates(state, now)
         self.room = open_room(state, now)
         self.most: list[int] | None = None  # MiB free by card, the largest first; None = to be sorted anew
         self.measured = any(offer.compute is not None for offer in self.room.offers.values())
@@ -164,6 +169,8 @@ class Pass:
         request, _, expected_s, _ = self.rows[number]
         for rank in self.rest[number]:
             job = self.state.jobs[rank.job_id]
+            if self._is_barred(job):  # and with it all of its line
+                return None
             if self._may_be_tried(job):
                 return self.facts.place(job, expected_s, self.facts.part(request)), number, job.id
         return None
@@ -174,6 +181,10 @@ class Pass:
     def _is_free(self, job: Job) -> bool:
         """Whether nothing has been decided about a job, in this pass or as a claim before it."""
         return (job.claim is None or job.id in self.dropped) and job.id not in self.placed
+
+    def _is_barred(self, job: Job) -> bool:
+        """Whether the limits of its owner keep it from starting now."""
+        return self.quota is not None and self.quota.bars(job) is not None
 
     def _try_in_turn(self, heads: list[_Head]) -> list[_Head]:
         """Start urgent ones that fit, in order, or have others evicted for them; returns those that still wait.
@@ -206,11 +217,13 @@ class Pass:
             _, row, number = heappop(firsts)
             rivals = gathered[number]
             job = self.state.jobs[rivals.job(row)]
-            if not self._may_be_tried(job) or self._try(job, *rivals.expected(row)):
+            if self._is_barred(job):
+                rivals.leave(row)
+            elif not self._may_be_tried(job) or self._try(job, *rivals.expected(row)):
                 rivals.advance(row, self._may_be_tried)
             elif self.policy.strict:
                 return
-            elif rivals.evicts:
+            elif rivals.evicts or self.gates.any:  # the next may be let onto more cards
                 rivals.leave(row)
             else:
                 rivals.failed(row, self.room.brief_until - self.now)
@@ -222,9 +235,14 @@ class Pass:
         """Whether the next of the line may be looked at: this one was decided about, starts, or evicts others."""
         return (
             job.id in self.placed
+            or self._is_barred(job)
             or self._start_at(job, expected_s, compute)
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
+
+    def _seen_by(self, job: Job) -> Room:
+        """The room as this job meets it: without cards that are reserved for others."""
+        return seen_past(self.room, self.gates.shut(job))
 
     def _start(self, job: Job) -> bool:
         return self._start_at(job, self.facts.expected_s(job), self._compute(job))
@@ -236,19 +254,26 @@ class Pass:
 
     def _start_at(self, job: Job, expected_s: float, compute: float | None) -> bool:
         ends_at = self.now + expected_s
-        alike = job.request, ends_at <= self.room.brief_until, compute
-        fit = None if alike in self.failed else find(self.room, job.request, ends_at=ends_at, compute=compute)
+        brief, shut = ends_at <= self.room.brief_until, self.gates.shut(job)
+        alike, room = (job.request, brief, compute, shut), seen_past(self.room, shut)
+        fit = None if alike in self.failed else find(room, job.request, ends_at=ends_at, compute=compute)
         if fit is None:
             self.failed.add(alike)
             return False
-        self._place(job, fit, compute)
+        self._place(job, fit, compute, brief=brief)
         return True
 
-    def _place(self, job: Job, fit: Fit, compute: float | None) -> None:
+    def _place(self, job: Job, fit: Fit, compute: float | None, *, brief: bool = False) -> None:
         grants = grants_for(job, fit, self.now)
-        self.decisions.append(Placed(job.id, grants))
+        choice = noted(self._seen_by(job), job.request, fit, brief=brief, compute=compute)
+        self.decisions.append(Placed(job.id, grants, choice))
         self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
+        self._took(job)
+
+    def _took(self, job: Job) -> None:
+        if self.quota is not None:
+            self.quota.took(job)
 
     # --- claims -----------------------------------------------------------------------
 
@@ -257,6 +282,9 @@ class Pass:
         job = self.state.claimant
         if job is None or job.claim is None or self.policy.strict:
             return None if self.policy.strict else self._oldest_overdue()
+        if self._is_barred(job) or self._is_shut_out(job):
+            self._drop(job)
+            return self._oldest_overdue()
         if job.claim.firm or self._spent(job.claim) <= self._budget(job):
             return job
         self._drop(job, rests_until=self.now + self.policy.rest_s)
@@ -276,11 +304,18 @@ class Pass:
             if rank.key > youngest:
                 return None
             job = self.state.jobs[rank.job_id]
-            if rests(job, now) or self._claim_rests(job) or not self._is_free(job):
+            if rests(job, now) or self._claim_rests(job) or not self._is_free(job) or self._is_shut_out(job):
+                continue
+            if self._is_barred(job):
                 continue
             if now - waits_since(job) >= facts.patience_s(job):
                 return job
         return None
+
+    def _is_shut_out(self, job: Job) -> bool:
+        """Whether reservations leave it too few cards, so that to keep some for it would be in vain."""
+        shut = self.gates.shut(job)
+        return bool(shut) and choose_claim(seen_past(self.room, shut), job.request, self.now) is None
 
     def _claim_rests(self, job: Job) -> bool:
         return job.id in self.resting or (job.claim_rests_until or self.now) > self.now
@@ -294,6 +329,10 @@ class Pass:
         """Start the job whose patience is over, or keep its place; returns who is next after one that started."""
         if job.id in self.placed:
             return self._oldest_overdue()
+        if self._is_barred(job):
+            if job.claim is not None:
+                self._drop(job)
+            return self._oldest_overdue()
         if self._start(job):
             return self._oldest_overdue()
         if self.policy.evicts and self._evict_for(job):
@@ -306,10 +345,10 @@ class Pass:
 
     def _keep_firmly(self, job: Job) -> None:
         claim = job.claim
-        if claim is not None and claim.firm and still_good(self.room, job.request, claim):
+        if claim is not None and claim.firm and self._is_good(job, claim):
             self.room = keep(self.room, job.request, claim, started_since(self.state, claim))
             return
-        renewed = choose_claim(self.room, job.request, self.now)
+        renewed = choose_claim(self._seen_by(job), job.request, self.now)
         if renewed is not None or claim is not None:
             self.decisions.append(Claimed(job.id, renewed))
         if renewed is not None:
@@ -317,7 +356,8 @@ class Pass:
 
     def _keep_softly(self, job: Job) -> None:
         preferred = () if job.claim is None else job.claim.gpus
-        found = shadow(self.state, self.room, job.request, self.now, preferred=preferred, placed=self.placed.values())
+        seen, placed = self._seen_by(job), self.placed.values()
+        found = shadow(self.state, seen, job.request, self.now, preferred=preferred, placed=placed)
         if found is None:
             if job.claim is not None:
                 self._drop(job)
@@ -325,6 +365,9 @@ class Pass:
         due = self._due(job) if job.claim is None else job.claim.due
         self.room = kept_softly(self.room, job.request, found, due)
         self.softly, self.claimed, self.due = job, found.cards, due
+
+    def _is_good(self, job: Job, claim: Claim) -> bool:
+        return still_good(self.room, job.request, claim) and self.gates.shut(job).isdisjoint(claim.gpus)
 
     def _due(self, job: Job) -> float | None:
         """Until when a new claim lets others pass at all; None = for ever."""
@@ -366,10 +409,10 @@ class Pass:
             room, compute = self.room, self._compute(job)
             for other, others in evictors[at + 1 :]:
                 room = keep_cleared(self.state, room, other.request, others, self.evicted)
-            fit = find(room, job.request, compute=compute)
+            fit = find(seen_past(room, self.gates.shut(job)), job.request, compute=compute)
             if fit is not None:
                 self._place(job, fit, compute)
-            elif self._is_being_cleared(job, claim) and still_good(self.room, job.request, claim):
+            elif self._is_being_cleared(job, claim) and self._is_good(job, claim):
                 self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
             else:
                 self._drop(job)
@@ -383,7 +426,7 @@ class Pass:
             return False
         found = clear_for(
             self.state,
-            self.room,
+            self._seen_by(job),
             job,
             self.now,
             worth=self._worth(job),
@@ -396,9 +439,11 @@ class Pass:
         if not found.victims and not self._is_being_cleared(job, claim):
             return False  # memory is not what it lacks, and nothing that could be ended or awaited would help
         for victim in found.victims:
-            self.decisions.append(Evicted(victim, self.state.jobs[victim].attempt, job.owner))
+            other = self.state.jobs[victim]
+            self.decisions.append(Evicted(victim, other.attempt, job.owner, beneficiary(job, other, self.now)))
         self.evicted.update(found.victims)
         self.decisions.append(Claimed(job.id, claim))
         self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted, fresh=found.victims)
         self.placed[job.id] = (job, ())
+        self._took(job)
         return True

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from .messages import Drained, MachineChange, OperationsEvent, Quarantined, Resumed, Returned
+from .messages import CardsEvent, Drained, MachineChange, Quarantined, Resumed, Returned
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome
 from .operations import SCHEDULER, Death, Drain, Operations, Quarantine
 
@@ -85,7 +85,7 @@ def after_attempt(operations: Operations, job: Job, now: float) -> Found:
     return operations, (death, change)
 
 
-def ordered(operations: Operations, event: OperationsEvent, gpus: Mapping[GpuUuid, Gpu], now: float) -> Found:
+def ordered(operations: Operations, event: CardsEvent, gpus: Mapping[GpuUuid, Gpu], now: float) -> Found:
     """Carry out what an administrator, or the configured check, wants; what is so already changes nothing."""
     match event:
         case Quarantined(uuid, by, cause):

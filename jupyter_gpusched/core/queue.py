@@ -28,6 +28,7 @@ class LineKey(NamedTuple):
     """What the jobs of one line have in common beside their request. ``name`` is empty while it says nothing yet.
 
     by_hand  they stand in the order in which their owner put them, not in that of their submission.
+    yields   they agreed to be ended for others.
     """
 
     owner: str
@@ -35,6 +36,7 @@ class LineKey(NamedTuple):
     priority: Priority
     limit_s: float | None
     by_hand: bool = False
+    yields: bool = False
 
     def kin(self, request: Request) -> Kin:
         return Kin(self.owner, self.name, request.gpus, self.limit_s)
@@ -212,7 +214,7 @@ def line_key(job: Job, history: History) -> LineKey:
 
 
 def _line_key(job: Job, name: str) -> LineKey:
-    return LineKey(job.owner, name, job.priority, job.time_limit_s, job.place_at is not None)
+    return LineKey(job.owner, name, job.priority, job.time_limit_s, job.place_at is not None, job.may_be_evicted)
 
 
 def kin_of(job: Job) -> Kin:

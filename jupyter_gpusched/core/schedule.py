@@ -13,12 +13,17 @@ from .enforce import overruns
 from .messages import Event
 from .model import GrantState
 from .policy import plan
+from .reservations import borders, ended, evictions
 from .state import State, Step, apply, release_overdue
 
 
 def schedule(state: State, now: float) -> Step:
     """Let go of what had its time, start what may (nothing while drained), then end what takes others' memory."""
-    step = release_overdue(state, now)
+    current, lapsed = ended(state, now)
+    step = release_overdue(current, now)
+    step = replace(step, changes=(*lapsed, *step.changes))
+    for eviction in evictions(step.state, now) if step.state.operations.reservations else ():
+        step = _and(step, eviction, now)
     for decision in plan(step.state, now) if step.state.operations.drain is None else ():
         step = _and(step, decision, now)
     for overrun in overruns(step.state, now):
@@ -41,6 +46,7 @@ def next_wakeup(state: State, now: float) -> float | None:
 
 
 def _timers(state: State) -> Iterator[float]:
+    yield from borders(state.operations)
     for job_id in state.backing_off:
         yield state.jobs[job_id].not_before or 0.0
     for job_id in state.releasing:

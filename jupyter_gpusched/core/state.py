@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .asides import Asides, Batch, consequences, entered
+from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
 from .frozen import replace
@@ -22,6 +23,7 @@ from .journal import KINDS, detail_of
 from .machine import TRANSITIONS, JobEvent, advance
 from .messages import (
     CancelRequested,
+    CardsEvent,
     Change,
     Claimed,
     Drained,
@@ -30,13 +32,17 @@ from .messages import (
     Exited,
     GpuLost,
     Instruction,
-    OperationsEvent,
+    LimitsChanged,
+    MachineChange,
     Quarantined,
     Reordered,
+    Reserved,
     Resumed,
     Returned,
     Sampled,
     Submitted,
+    Together,
+    Unreserved,
 )
 from .model import (
     Gpu,
@@ -156,7 +162,11 @@ def _applied(state: State, event: Event, now: float) -> Step:
             return _sampled(state, event, now)
         case Reordered():
             return _reordered(state, event, now)
-        case Quarantined() | Returned() | Drained() | Resumed():
+        case Together():
+            return _together(state, event.events, now)
+        case LimitsChanged():
+            return _limited(state, event, now)
+        case Quarantined() | Returned() | Drained() | Resumed() | Reserved() | Unreserved():
             return _ordered(state, event, now)
         case _:
             return _moved(state, event, now)
@@ -205,32 +215,63 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     return Step(_with_operations(after, operations), (change, *deaths), tuple(instructions))
 
 
+def _together(state: State, events: Sequence[JobEvent], now: float) -> Step:
+    """What several events lead to in one step; one that its job does not admit (any more) leads to nothing."""
+    moved: dict[JobId, Job] = {}
+    changes: list[Change] = []
+    instructions: list[Instruction] = []
+    for one in events:
+        job = moved.get(one.job_id) or state.jobs.get(one.job_id)
+        if job is not None and (job.phase, type(one)) in TRANSITIONS:
+            after, then = advance(job, one, now)
+            instructions += then
+            if after != job:
+                moved[job.id] = after
+                changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
+    return Step(_with_jobs(state, tuple(moved.values())), tuple(changes), tuple(instructions))
+
+
 def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     """The step with all that follows from it; what one consequence leads to is a consequence as well."""
     state, changes = step.state, list(step.changes)
     ended = {job.id: job for job in event.ended} if isinstance(event, Submitted) else {}
     latest = [change.job for change in changes if isinstance(change, Change)]
     while latest:
-        streaks, full = judged(state.streaks, latest)
+        streaks, full = judged(state.streaks, [job for job in latest if not _had_ended(before, job)])
         if streaks:
             streaks = {batch_id: streak for batch_id, streak in streaks.items() if batch_id in state.asides.batches}
         state = state if streaks == state.streaks else replace(state, streaks=streaks)
         follow: list[JobEvent] = [*consequences(before.asides, state.asides, latest, state.jobs, ended)]
         for batch_id, streak in full.items():
             follow += holds(streak, state.asides.batches.get(batch_id, Batch()).queued)
-        moved: dict[JobId, Job] = {}
-        for one in follow:
-            job = moved.get(one.job_id) or state.jobs[one.job_id]
-            after = advance(job, one, now)[0] if (job.phase, type(one)) in TRANSITIONS else job
-            if after is not job:  # else another consequence has ended it, or it is so already
-                moved[job.id] = after
-                changes.append(Change(after, KINDS[type(one)], now, detail_of(one, after)))
-        before, state, latest = state, _with_jobs(state, tuple(moved.values())), list(moved.values())
+        more = _together(state, follow, now)
+        changes += more.changes
+        before, state, latest = state, more.state, [c.job for c in more.changes if isinstance(c, Change)]
     return replace(step, state=state, changes=tuple(changes))
 
 
-def _ordered(state: State, event: OperationsEvent, now: float) -> Step:
-    operations, changes = ordered(state.operations, event, state.seen, now)
+def _had_ended(before: State, job: Job) -> bool:
+    """Whether it is only its memory that an ended job lets go of."""
+    known = before.jobs.get(job.id)
+    return known is not None and known.phase.final
+
+
+def _limited(state: State, event: LimitsChanged, now: float) -> Step:
+    if event.limits == state.settings.limits:
+        return Step(state)
+    settings = replace(state.settings, limits=event.limits)
+    change = MachineChange(state.operations, "limits_changed", now, {"by": event.by})
+    return Step(replace(state, settings=settings), (change,))
+
+
+def _ordered(state: State, event: CardsEvent | Reserved | Unreserved, now: float) -> Step:
+    match event:
+        case Reserved():
+            operations, changes = booked(state.operations, event, state.gpus, now)
+        case Unreserved():
+            operations, changes = given_back(state.operations, event, now)
+        case _:
+            operations, changes = ordered(state.operations, event, state.seen, now)
     return Step(_with_operations(state, operations), changes)
 
 

@@ -39,7 +39,10 @@ class Streak:
 def judged(
     streaks: Mapping[JobId, Streak], changed: Iterable[Job]
 ) -> tuple[Mapping[JobId, Streak], dict[JobId, Streak]]:
-    """The streaks after some jobs changed, and those that are over their number: their batches are to be held."""
+    """The streaks after these jobs came to their ends, or changed otherwise.
+
+    And those that are over their number: their batches are to be held.
+    """
     known, full = dict(streaks), {}
     for job in changed:
         if job.batch_id is None or not job.phase.final or not job.attempts or job.phase is Phase.CANCELLED:

@@ -26,7 +26,10 @@ from jupyter_gpusched.find_host import SYSTEM_SOCKET
 from jupyter_gpusched.places import PlaceError, ask_host_to_stop, host_alive, read_host_record, state_folder
 from jupyter_gpusched.service import GpuSched, Host, HostLock
 
+from .signals import until_ended
 from .system import own_user_only, system_access, system_state
+
+log = logging.getLogger(__name__)
 
 HANDOVER_S = 15.0
 
@@ -63,6 +66,8 @@ class Serve(JupyterApp):
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
         state = system_state() if self.system else state_folder()
         try:
+            if self.config_file and not Path(self.config_file).is_file():
+                raise PlaceError(f"{self.config_file} is not there; --config names a file with settings")
             config = GpuSched(parent=self)
             access = system_access(config, self.socket) if self.system else None
             lock = HostLock(state) if access is None else HostLock(state, folder=access.folder)
@@ -81,7 +86,8 @@ class Serve(JupyterApp):
 
     async def _serve(self, host: Host) -> None:
         """Signals are received before anybody can know of this host, so that none ends it half way."""
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        watched = (signal.SIGTERM, signal.SIGINT, *((signal.SIGHUP,) if self.system else ()))
+        with anyio.open_signal_receiver(*watched) as signals:
             await host.serve(partial(self._until, signals))
 
     async def _until(self, signals: AsyncIterator[signal.Signals], desk: Desk) -> None:
@@ -91,7 +97,7 @@ class Serve(JupyterApp):
         if self.system and (alone := own_user_only()) is not None:
             sys.stderr.write(f"jupyter gpusched: {alone}\n")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_signalled, signals, tasks.cancel_scope)
+            tasks.start_soon(_signalled, signals, desk, tasks.cancel_scope)
             if self.auto:
                 tasks.start_soon(self._idle, desk, tasks.cancel_scope)
                 tasks.start_soon(_gives_way, desk, tasks.cancel_scope)
@@ -108,10 +114,9 @@ async def _gives_way(desk: Desk, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _signalled(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
-    async for _signal in signals:
-        scope.cancel()
-        return
+async def _signalled(signals: AsyncIterator[signal.Signals], desk: Desk, scope: anyio.CancelScope) -> None:
+    await until_ended(signals, desk)
+    scope.cancel()
 
 
 def take_place_of_daemon(state: Path, lock: HostLock) -> bool:

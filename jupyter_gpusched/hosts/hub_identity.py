@@ -14,7 +14,7 @@ import pwd
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import anyio
@@ -48,6 +48,7 @@ class ByHubToken:
 
     ask      asks the Hub; whatever it raises is taken for its silence.
     holds    whether scopes that were given cover one that is needed, by the Hub's own rules.
+    admins   names and groups of administrators, beside those whom the Hub names.
     min_uid  accounts below it are the machine's, whatever users the Hub has of their names.
     """
 
@@ -58,6 +59,8 @@ class ByHubToken:
         *,
         service: str = "gpusched",
         min_uid: int = 1000,
+        admins: Iterable[str] = (),
+        admin_groups: Iterable[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -65,6 +68,8 @@ class ByHubToken:
         self._holds = holds
         self._scope = access_scope(service)
         self._min_uid = min_uid
+        self._admins = frozenset(admins)
+        self._admin_groups = frozenset(admin_groups)
         self._by_socket = OwnerOnly()
         self._known: dict[bytes, tuple[float, Caller]] = {}  # by the digest of a token: until when, and who
 
@@ -119,8 +124,10 @@ class ByHubToken:
             )
         entry = self._account(model["name"])
         groups = (*group_names(entry), *(group for group in model.get("groups", ()) if isinstance(group, str)))
-        admin = bool(model.get("admin")) or self._holds(ADMIN_SCOPE, model)
-        return Caller(model["name"], entry.pw_uid, entry.pw_dir, tuple(dict.fromkeys(groups)), admin=admin)
+        of_the_hub = bool(model.get("admin")) or self._holds(ADMIN_SCOPE, model)
+        configured = model["name"] in self._admins or not self._admin_groups.isdisjoint(groups)
+        unique = tuple(dict.fromkeys(groups))
+        return Caller(model["name"], entry.pw_uid, entry.pw_dir, unique, admin=of_the_hub or configured)
 
     def _account(self, name: str) -> pwd.struct_passwd:
         try:

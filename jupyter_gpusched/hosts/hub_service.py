@@ -25,6 +25,7 @@ from jupyter_gpusched.places import PlaceError, state_folder
 from jupyter_gpusched.service import Access, GpuSched, Host, HostLock, TcpAddress
 
 from .hub_identity import ByHubToken, hub_asker
+from .signals import until_ended
 from .system import own_user_only, refuse_unless_able
 
 log = logging.getLogger(__name__)
@@ -49,23 +50,31 @@ class HubServe(JupyterApp):
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
         service, tcp = _told_by_the_hub()
         try:
-            state, access = state_folder(), self._access(service, tcp)
+            config = GpuSched(parent=self)
+            state, access = state_folder(), self._access(config, service, tcp)
             lock = HostLock(state, folder=access.folder)
             if not anyio.run(_acquired, lock):
                 raise SystemExit(
                     f"jupyter gpusched: {state} has a host already: stop it, so that the service can start."
                 )
-            host = Host(state, GpuSched(parent=self), kind="hub", access=access)
+            host = Host(state, config, kind="hub", access=access)
             anyio.run(self._serve, host)
         except (GpuSchedError, PlaceError, OSError) as error:
             hint = getattr(error, "hint", None)
             sys.stderr.write(f"jupyter gpusched: {error}\n" + (f"  {hint}\n" if hint else ""))
             raise SystemExit(2) from None
 
-    def _access(self, service: str, tcp: TcpAddress) -> Access:
+    def _access(self, config: GpuSched, service: str, tcp: TcpAddress) -> Access:
         """Callers by their tokens; their jobs as themselves, where this is root. Raises ``PlaceError``."""
         ask, holds = hub_asker(service)
-        doorkeeper = ByHubToken(ask, holds, service=service, min_uid=self.min_uid)
+        doorkeeper = ByHubToken(
+            ask,
+            holds,
+            service=service,
+            min_uid=self.min_uid,
+            admins=config.admin_users,
+            admin_groups=config.admin_groups,
+        )
         if os.geteuid() != 0:
             return Access(doorkeeper, tcp)
         refuse_unless_able()
@@ -74,15 +83,14 @@ class HubServe(JupyterApp):
 
     async def _serve(self, host: Host) -> None:
         """Signals are received before anybody can know of this host, so that none ends it half way."""
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             await host.serve(partial(_until, signals))
 
 
-async def _until(signals: AsyncIterator[signal.Signals], _desk: Desk) -> None:
+async def _until(signals: AsyncIterator[signal.Signals], desk: Desk) -> None:
     if (told := own_user_only()) is not None:
         log.warning("%s", told)
-    async for _signal in signals:
-        return
+    await until_ended(signals, desk)
 
 
 async def _acquired(lock: HostLock) -> bool:

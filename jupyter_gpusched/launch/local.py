@@ -29,11 +29,13 @@ from . import processes
 from .door import attempt_folder
 from .ends import exit_record
 from .folders import lay_folder
+from .homes import Homes, clear, entering
 from .logs import log_tail
 from .means import Means
-from .nursery import Nursery
+from .nursery import of_supervisors
 from .orders import PLAIN, supervisor_order
 from .owners import NoSuchOwner, Owners, ourselves
+from .prepared import PreparedCells
 from .spawn import last_words, spawn
 from .values import as_text
 from .watch import Watch, Whose, home_of
@@ -45,6 +47,9 @@ ORDINARY_END_S = 0.2
 
 SWEEP_S = 10.0
 """So long SIGKILL is repeated on what a dead supervisor left, before it is named and let go."""
+
+ENFORCED_S = 20.0
+"""So long after its grace an attempt of another user may still end by its supervisor's hand."""
 
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
@@ -62,8 +67,10 @@ _NOT_SEEN_TO_START = frozenset({Phase.STARTING, Phase.STOPPING})
 class LocalLauncher:
     """The ``Launcher`` of ``ports.py`` for this machine; its methods are called inside the engine's loop.
 
-    spares  so many supervisors are kept ready once the first attempt was started.
-    owners  finds the unix user as whom the jobs of an owner run.
+    spares    so many supervisors are kept ready once the first attempt was started.
+    prepared  for so many kinds of cells a process is kept prepared once the first of its kind was started.
+    owners    finds the unix user as whom the jobs of an owner run.
+    homes     makes cgroups for what runs as others.
     """
 
     def __init__(
@@ -75,15 +82,19 @@ class LocalLauncher:
         log_limit: int | None = None,
         means: Means = PLAIN,
         spares: int = 0,
+        prepared: int = 0,
         owners: Owners = ourselves,
+        homes: Homes | None = None,
     ) -> None:
         self._report = report
         self._log_limit = log_limit
         self._means = means
         self._whose = Whose(owners)
+        self._homes = homes
         self._clock = clock
         self._environ = environ
-        self.nursery = Nursery(environ, spares)
+        self.nursery = of_supervisors(environ, spares)
+        self.prepared = PreparedCells(prepared)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -101,16 +112,26 @@ class LocalLauncher:
             owner = self._whose.owner(order.job)
             if owner is not None:
                 lay_folder(order.folder, owner)
+                watch.home = self._homes.make(order, marker) if self._homes is not None else None
+                means = replace(means, cgroups=None)
             watch.uid = None if owner is None else owner.uid
             content = supervisor_order(
-                order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
+                order,
+                passed_on=self._environ,
+                marker=marker,
+                log_limit=self._log_limit,
+                means=means,
+                home=watch.home,
             )
             place = attempt_folder(order.folder, order.attempt)
-            ready = self.nursery.launch(content, place) if spare and owner is None else None
+            ready = None
+            if spare and owner is None:
+                ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
             if ready is not None:
                 watch.child, watch.spare_since, watch.wake = ready
             else:
-                watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or (), owner=owner)
+                before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
+                watch.child, watch.wake = spawn(content, place, self._environ, before=before, owner=owner)
         except NoSuchOwner as error:
             self._unlaunched(watch, f"it cannot be run: {error}; ask the administrator of this machine")
             return
@@ -151,15 +172,29 @@ class LocalLauncher:
         if not watch.started and (claim is None or claim.get("void")):
             self._settle(watch, Voided(job.id, attempt))
             return
-        spoilt = claim is None or claim["pid"] is None
+        if watch.uid is not None and watch.key in self._watches:
+            watch.timers.append(self._loop.call_later(grace_s + ENFORCED_S, self._enforce, watch))
+        spoilt = claim is None or claim["pid"] is None or watch.uid is not None
         if spoilt and watch.child is not None:  # whatever became of its claim, we know our own child
             if not watch.reaped:
                 with suppress(ProcessLookupError):
                     processes.ask_to_end(watch.child, watch.spare_since)
             return
-        supervisor = watch.supervisor if spoilt else claim
+        supervisor = watch.supervisor if claim is None or claim["pid"] is None else claim
         if not (supervisor and processes.terminate(supervisor, watch.uid)) and watch.key not in self._watches:
             self.adopt(job, attempt, folder)
+
+    def _enforce(self, watch: Watch) -> None:
+        """The owner's supervisor should have ended it by now: it may be no supervisor any more."""
+        if not watch.settled:
+            log.warning("job %s: its supervisor does not end it, so that all of it is killed", watch.job.id)
+            main = None if watch.child is None or watch.reaped else processes.identity(watch.child)
+            processes.kill_left(watch.marker, main or watch.supervisor, watch.home, uid=watch.uid)
+
+    def _clear(self, watch: Watch, tries: int = 50) -> None:
+        """Take away the cgroup that we made, with whatever the attempt has left in it."""
+        if watch.uid is not None and watch.home is not None and not clear(watch.home) and tries:
+            self._loop.call_later(0.1, self._clear, watch, tries - 1)
 
     def adopt(self, job: Job, attempt: int, folder: Path) -> None:
         if (job.id, attempt) in self._watches or (job.id, attempt) in self._settled:
@@ -172,7 +207,10 @@ class LocalLauncher:
         """Find out from its files how an attempt stands that another host has started."""
         job, attempt, folder = watch.job, watch.attempt, watch.folder
         claim = files.read_claim(folder, attempt)
+        if watch.uid is not None and claim is not None:
+            watch.home = home_of(watch, self._means, claim, claim.get("marker"))
         if files.read_exit(folder, attempt) is not None:
+            self._clear(watch)
             self._conclude(watch)
         elif claim is None or claim.get("void"):
             self._adopt_unclaimed(watch)
@@ -202,6 +240,7 @@ class LocalLauncher:
             self._let_go(watch)
         self._watches.clear()
         self.nursery.close()
+        self.prepared.close()
 
     # Starting
 
@@ -248,7 +287,7 @@ class LocalLauncher:
             if watch.child is None:
                 watch.timers.append(self._loop.call_later(1.0, self._look_for_start, watch))
             return
-        watch.home = home_of(watch, self._means, started, watch.marker or started["marker"])
+        watch.home = watch.home or home_of(watch, self._means, started, watch.marker or started["marker"])
         if not watch.started:
             watch.started = True
             self._report(Started(watch.job.id, watch.attempt, started["at"]))
@@ -302,6 +341,7 @@ class LocalLauncher:
         if watch.wake is not None:
             with suppress(BlockingIOError):
                 watch.said += os.read(watch.wake, 65536)
+        self._clear(watch)
         if watch.settled:
             self._forget(watch)
         else:

@@ -1,13 +1,16 @@
 """Supervisors kept ready: an attempt that gets one starts without waiting for a Python to start.
 
-The host's side of ``runner/nursery.py``. A process started once forks spare supervisors, each of
-which has told who it is before it is given anything. Nothing depends on it: whoever gets no spare
-from here starts a supervisor by itself, and the claim sees to it that nothing runs twice.
+The host's side of ``runner/nursery.py``, be it with or without a prepared cell process. A process
+that was started once forks spare supervisors, each of which has told who it is before it is given
+anything. Nothing depends on it: whoever gets no spare from here starts a supervisor by itself, and
+the claim sees to it that nothing runs twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import os
 import select
 import socket
@@ -15,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 
 BEING_FORKED_S = 0.005
 """So long a spare is waited for that is still being forked: less than a start of Python takes."""
+
+REFILL_AFTER_S = 0.005
 
 RESTART_S = 10.0
 """A nursery that has ended is started again so long after its start at the earliest."""
@@ -47,29 +52,49 @@ class Spare(NamedTuple):
 class Nursery:
     """Starts when it is first asked for a spare; ends by ``close`` or with this process.
 
-    environ  the host's own; supervisors get of it what may travel, as those do that are started singly.
+    command  starts it, together with the number of its descriptor.
+    environ  its whole environment.
     """
 
-    def __init__(self, environ: Mapping[str, str], spares: int) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | bytes],
+        environ: Mapping[str, str] | Mapping[bytes, bytes],
+        *,
+        spares: int,
+        cwd: str | bytes = "/",
+        restart_s: float = RESTART_S,
+    ) -> None:
+        self._command = command
         self._environ = environ
+        self._cwd = cwd
+        self._restart_s = restart_s
         self._wanted = spares
         self._spares: deque[socket.socket] = deque()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = -RESTART_S
+        self._started_at = -math.inf
+        self._refill: asyncio.TimerHandle | None = None
 
     def launch(self, order: bytes, attempt_folder: Path) -> Spare | None:
-        """Give an attempt to a spare; None where there is none: then somebody else must start it."""
+        """Give an attempt to a spare; None where there is none: then somebody else must start it.
+
+        The next one is forked a moment later, so as not to be in the way of this one on a machine with few processors.
+        """
         spare = self._give(order, attempt_folder)
-        self.fill()
+        if self._refill is None:
+            self._refill = asyncio.get_running_loop().call_later(REFILL_AFTER_S, self.fill)
         return spare
 
     def fill(self) -> None:
         """Ask for as many spares as are to be kept ready; they are forked meanwhile."""
+        self._refill = None
         while len(self._spares) < self._wanted and self._ask_for_spare():
             pass
 
     def close(self) -> None:
+        if self._refill is not None:
+            self._refill.cancel()
         for door in self._spares:
             door.close()
         self._spares.clear()
@@ -104,19 +129,20 @@ class Nursery:
         return True
 
     def _start(self) -> bool:
-        if time.monotonic() < self._started_at + RESTART_S:
+        if time.monotonic() < self._started_at + self._restart_s:
             return False
         self._started_at = time.monotonic()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", NURSERY],
-                    stdin=theirs.fileno(),
+                    [*self._command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    cwd="/",
-                    env=submitted(self._environ),
+                    cwd=self._cwd,
+                    env=self._environ,
                     start_new_session=True,
                 )
             except OSError as error:
@@ -139,6 +165,14 @@ class Nursery:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def of_supervisors(environ: Mapping[str, str], spares: int) -> Nursery:
+    """For attempts of any kind.
+
+    environ  the host's own; supervisors get of it what may travel, as those do that are started singly.
+    """
+    return Nursery([sys.executable, "-I", "-S", NURSERY], submitted(environ), spares=spares)
 
 
 def _handed_over(door: socket.socket, order: bytes, attempt_folder: Path) -> int:

@@ -1,8 +1,8 @@
 """What the forked child of a supervisor does until it is the job.
 
 Waits at its gate until the start is written down, then executes the order's program with the
-order's environment, and with signals, files and umask as a shell would give them. It reports
-each step that fails to the supervisor and never returns.
+order's environment, and with signals, files and umask as a shell would give them. Each step that
+fails is told to the supervisor; nothing of the supervisor goes on in the child.
 """
 
 from __future__ import annotations
@@ -12,13 +12,33 @@ import os
 
 from . import cgroup
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
 RESERVED_SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 Order = dict[str, "object"]
+if TYPE_CHECKING:
+    Become = Callable[[Order, int, int, int, "str | None"], None]
 
 
-def become_job(order: Order, log: int, gate: int, back: int, home: str | None) -> None:
+def become_job(order: Order, log: int, gate: int, back: int, home: str | None) -> NoReturn:
     """Turn the forked child into the job; whatever happens, it never returns."""
+    try:
+        pass_gate(order, log, gate, back, home)
+        execute(order, back)
+    finally:
+        os._exit(127)
+
+
+def pass_gate(order: Order, log: int, gate: int, back: int, home: str | None) -> None:
+    """Enter the job's place and wait there until the start is written down; else end.
+
+    log, gate, back  the log, the pipe that opens, and the pipe for our word.
+    home             the attempt's cgroup, if it has one.
+    """
     step = b"X"
     try:
         os.setsid()
@@ -33,12 +53,19 @@ def become_job(order: Order, log: int, gate: int, back: int, home: str | None) -
             cgroup.enter(home)  # while the supervisor writes down that it starts
         if os.read(gate, 1):
             default_signals()
-            argv, env = order["argv"], order["env"]
-            os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606
+            return
     except OSError as error:
         os.write(back, step + str(error.errno or 0).encode())
-    finally:
-        os._exit(127)
+    os._exit(127)
+
+
+def execute(order: Order, back: int) -> None:
+    """Be the order's program; returns only where that cannot be, once it has said so."""
+    argv, env = order["argv"], order["env"]
+    try:
+        os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606
+    except OSError as error:
+        os.write(back, b"X" + str(error.errno or 0).encode())
 
 
 def default_signals() -> None:

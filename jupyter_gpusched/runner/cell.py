@@ -1,5 +1,8 @@
 """Entry of the cell runner: ``python cell.py JOB_FOLDER ATTEMPT``, in the job's own interpreter.
 
+With ``--prepared ROOM DESCRIPTOR`` it first waits, with all loaded, for the attempts of one host: in each
+fork that is to be a job the two arguments are there once ``be_prepared`` returns.
+
 Its neighbours are loaded as a package of a name that no user's module has, and nothing of ours
 stays on the path. It needs IPython there, and cloudpickle where values travel; nothing else.
 """
@@ -26,6 +29,10 @@ if __name__ == "__main__":
     if sys.path[:1] == [here]:
         del sys.path[0]  # the working folder comes onto the path once everything of ours is imported
     load_runner(here)
+    if sys.argv[1] == "--prepared":
+        from _gpusched_runner.prepared import be_prepared  # type: ignore[import-not-found]
+
+        be_prepared(int(sys.argv[-1]))
     from _gpusched_runner.job import run  # type: ignore[import-not-found]
 
     run(sys.argv[1], int(sys.argv[2]), here)

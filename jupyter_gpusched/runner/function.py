@@ -20,14 +20,14 @@ from .journal import Journal
 from .unattended import refuse_input
 
 
-def run_function(_work: dict[str, Any], place: Place, journal: Journal) -> int:
+def run_function(work: dict[str, Any], place: Place, journal: Journal) -> int:
     main = types.ModuleType("__main__")
     shell = _shell(journal, main)
     find_working_folder()
     main.__file__ = worker.main_file(place.attempt_folder, place.here, payload=place.payload, source=None)
     sys.argv = [main.__file__]
     snapshot.hook(lambda: None)
-    call = values.load_call(place.payload, main.__dict__)
+    call = values.load_call(place.payload, main.__dict__, item=work.get("item"), given=work.get("sweep"))
     try:
         value, code = _called(call), 0
     except SystemExit as exit_:

@@ -100,9 +100,11 @@ def run_cell(cell: dict[str, Any], place: Place, journal: Journal) -> int:
     sys.argv = [main.__file__]
     if payload is not None:
         values.load(payload, main.__dict__)
+    swept = cell.get("sweep") or {}
+    main.__dict__.update(swept)
     source = str(cell["source"])
     plain = worker.plain_python(shell.transform_cell(source), shell.transform_cell)
-    worker.main_file(place.attempt_folder, place.here, payload=payload, source=plain)
+    worker.main_file(place.attempt_folder, place.here, payload=payload, source=plain, given=swept)
     show_source(main.__file__, plain)
     snapshot.hook(worker.snapshot_of(main.__dict__, place.attempt_folder, plain).write)
     if "%autoreload" in source and "load_ext autoreload" not in source:  # loaded by an earlier cell of the notebook

@@ -1,71 +1,73 @@
-"""Entry of the nursery: ``python -I -S nursery.py``, one end of a socket pair on standard input.
+"""A nursery: a process that forks supervisors which wait for an attempt each.
 
-It forks supervisors that wait for an attempt each, since a fork takes a twentieth of the time in
-which Python starts. A spare is asked for by a message that brings the socket on which it will say
-who it is and get its order. The nursery ends with the host, and so do spares without an attempt;
-those that have one never notice. It runs no code of a job and knows nothing of attempts.
+A fork takes a twentieth of the time in which Python starts. A spare is asked for by a message
+that brings the socket on which it says who it is and gets its attempt. The nursery ends with the
+host, and so do spares without an attempt; those that have one never notice. It runs no code of a
+job, and knows of attempts no more than the folder's name that it hands over.
 """
 
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
 import _socket  # ``socket`` itself imports enum and selectors
-import gc
 import os
-import sys
 
-if __name__ == "__main__":
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from . import supervision
+from .becoming import become_job
+from .tree import adopt_orphans, start_time
 
-from runner import supervision  # type: ignore[import-not-found]
-from runner.tree import adopt_orphans, start_time  # type: ignore[import-not-found]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from .becoming import Become
 
 LONGEST_PATH = 8192
 
 
-def main() -> None:
-    import fcntl  # noqa: F401  what a supervisor needs only once its job runs
+def serve(control: int, become: Become = become_job, fit: Callable[[], bool] = lambda: True) -> NoReturn:
+    """Fork a spare for each message on this socket, until the host closes it.
 
-    devnull = os.open(os.devnull, os.O_RDWR)
-    control = _socket.socket(fileno=os.dup(0))
-    os.set_inheritable(control.fileno(), False)
-    os.dup2(devnull, 0)
-    os.close(devnull)
+    become  how a spare's child becomes the job.
+    fit     whether what we have in memory may still be handed on; where it may not, we end.
+    """
+    host = _socket.socket(fileno=control)
+    os.set_inheritable(control, False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended spares are collected by the kernel
-    gc.freeze()  # else the first collection in each would copy all of our memory
     while True:
-        _, descriptors = received(control, 16)
-        if not descriptors:
+        _, doors = received(host, 16)
+        if not doors or not fit():
             os._exit(0)
         try:
             child = os.fork()
-        except OSError:  # no room for processes: the host sees that this spare is none
+        except OSError:  # no room for a process: the host sees this spare's socket close
             child = -1
         if child == 0:
-            control.close()
-            wait_for_attempt(_socket.socket(fileno=descriptors[0]))
-        for descriptor in descriptors:
-            os.close(descriptor)
+            host.close()
+            be_spare(_socket.socket(fileno=doors[0]), become)
+        for door in doors:
+            os.close(door)
 
 
-def wait_for_attempt(door: _socket.socket) -> None:
+def be_spare(door: _socket.socket, become: Become) -> None:
     """Say who we are, then be the supervisor of the attempt that comes, or end with the host."""
     os.setsid()
     adopting = adopt_orphans()
     try:
         door.send(b"%d %d" % (os.getpid(), start_time(os.getpid()) or 0))
-        folder, descriptors = received(door, LONGEST_PATH)
+        folder, given = received(door, LONGEST_PATH)
     except OSError:  # the host has gone
         os._exit(0)
-    if len(descriptors) != 2:
+    if len(given) != 2:
         os._exit(0)
     door.close()
-    order, wake = descriptors
+    order, wake = given
     for ours, place in ((order, 0), (wake, 1), (wake, 2)):
         os.dup2(ours, place)
     os.close(order)
     os.close(wake)
-    supervision.supervise(os.fsdecode(folder), adopting=adopting)
+    supervision.supervise(os.fsdecode(folder), adopting=adopting, become=become)
 
 
 def received(door: _socket.socket, most: int) -> tuple[bytes, list[int]]:
@@ -76,7 +78,3 @@ def received(door: _socket.socket, most: int) -> tuple[bytes, list[int]]:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             found += memoryview(content).cast("i").tolist()
     return message, found
-
-
-if __name__ == "__main__":
-    main()

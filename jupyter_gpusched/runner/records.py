@@ -111,7 +111,9 @@ def to_json(value: object) -> str:
         return "{" + ", ".join(f"{to_json(str(key))}: {to_json(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(to_json, value)) + "]"
-    return '"' + "".join(map(escaped, str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))) + '"'
+    if (text := str(value)).isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(escaped, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))) + '"'
 
 
 def escaped(character: str) -> str:

@@ -15,6 +15,7 @@ import time
 
 from . import cgroup
 from .becoming import Order, become_job
+from .born import fork_into
 from .logcap import GROWN, LogCap
 from .records import (
     leave_stop_file,
@@ -27,11 +28,13 @@ from .records import (
     to_json,
     write_file,
 )
-from .tree import adopt_orphans, boot_id, name_of, parent, read_file, send_all, start_time, tree
+from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, send_all, start_time, tree
 
 TYPE_CHECKING = False  # ``typing`` itself would be a slow import
 if TYPE_CHECKING:
     from typing import NoReturn
+
+    from .becoming import Become
 
 STRAGGLERS_GRACE_S = 5.0
 """What an ended main process left behind gets at most to end by itself."""
@@ -57,10 +60,11 @@ def main() -> None:
     supervise(sys.argv[1], adopting=adopt_orphans())
 
 
-def supervise(folder: str, *, adopting: bool) -> NoReturn:
+def supervise(folder: str, *, adopting: bool, become: Become = become_job) -> NoReturn:
     """Read the order from standard input, take the attempt and see it through.
 
     adopting  whether we become the parent of every descendant whose own parent ends.
+    become    how our child becomes the job.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, (*WATCHED, *MUTED))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide the ends of children
@@ -74,28 +78,44 @@ def supervise(folder: str, *, adopting: bool) -> NoReturn:
     home = cgroup_of(order)
     identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
     if take_claim(folder, {"by": "supervisor", **me, **identity}):
-        Attempt(folder, order, {"supervisor": me, **identity}, home, adopting=adopting).run()
+        Attempt(folder, order, {"supervisor": me, **identity}, home, adopting=adopting, become=become).run()
     os._exit(0)  # nothing of ours is left to finalise, and the host waits
 
 
 def cgroup_of(order: Order) -> str | None:
     """Where the attempt's cgroup will be; None where the host has found that there can be none."""
     wanted = order.get("cgroup")  # not told by the host of an earlier version
+    if is_given(order):
+        return str(wanted["path"])  # type: ignore[index]  # made by root, and we are in it
     own = None if wanted is None else cgroup.own_cgroup(wanted["mount"], wanted["root"])  # type: ignore[index]
     return None if own is None else f"{own}/{wanted['name']}"  # type: ignore[index]
+
+
+def is_given(order: Order) -> bool:
+    """Whether the host has made the cgroup, and put us into it."""
+    wanted = order.get("cgroup")
+    return wanted is not None and "path" in wanted  # type: ignore[operator]
 
 
 class Attempt:
     """One claimed attempt, from its launch to its exit record."""
 
     def __init__(
-        self, folder: str, order: Order, identity: dict[str, object], home: str | None, *, adopting: bool
+        self,
+        folder: str,
+        order: Order,
+        identity: dict[str, object],
+        home: str | None,
+        *,
+        adopting: bool,
+        become: Become,
     ) -> None:
         self.folder = folder
         self.order = order
         self.identity = identity
         self.home = home  # its cgroup, if any
         self.adopting = adopting
+        self.become = become
         self.childless = False
         self.marker = b"GPUSCHED_MARKER=" + str(order["marker"]).encode()
         self.main = 0
@@ -103,6 +123,7 @@ class Attempt:
         self.started_at: float | None = None
         self.ended_at = 0.0
         self.limit_at: float | None = None  # monotonic
+        self.notice_at: float | None = None  # monotonic; when the job is warned of its limit
         self.cap = LogCap(folder, 2, None, 0.0)  # until the job runs
         self.kill_at: float | None = None  # monotonic; set once the tree is being ended
         self.told: set[int] = set()  # who got SIGTERM
@@ -159,14 +180,15 @@ class Attempt:
 
     def fork(self, log: int) -> tuple[int, int]:
         """Start the child up to its gate; return the gate and the pipe of its word to us."""
-        if self.home is not None and not cgroup.make(self.home):
+        if self.home is not None and not (is_given(self.order) or cgroup.make(self.home)):
             self.home = None
         gate, go = os.pipe()
         word, back = os.pipe()
-        self.main = os.fork()
+        born_inside = fork_into(self.home) if self.home is not None and self.become is become_job else None
+        self.main = os.fork() if born_inside is None else born_inside
         if self.main == 0:
             os.close(go)
-            become_job(self.order, log, gate, back, self.home)
+            self.become(self.order, log, gate, back, self.home if born_inside is None else None)
         os.close(gate)
         os.close(back)
         return go, word
@@ -200,6 +222,9 @@ class Attempt:
         """The job runs. A NUL on the pipe to the host is the sign to look; its end will be the second one."""
         limit = self.order["time_limit_s"]
         self.limit_at = None if limit is None else time.monotonic() + float(limit)  # type: ignore[arg-type]
+        notice = self.order.get("notice")
+        if notice is not None and self.limit_at is not None:
+            self.notice_at = self.limit_at - notice[1]  # type: ignore[index]
         os.dup2(log, 2)
         os.close(log)
         try:
@@ -220,6 +245,8 @@ class Attempt:
                 self.stop_requested()
             elif self.limit_at is not None and time.monotonic() >= self.limit_at:
                 self.time_out()
+            if self.notice_at is not None and time.monotonic() >= self.notice_at:
+                self.give_notice()
             if arrived == GROWN:
                 self.cap.noticed(time.monotonic())
             self.cap.look(time.monotonic())
@@ -244,7 +271,7 @@ class Attempt:
     def sleep(self) -> int | None:
         """Wait for a signal or the next deadline; the signal that came, if any."""
         now = time.monotonic()
-        waits = [at - now for at in (self.cap.look_at, self.limit_at) if at is not None]
+        waits = [at - now for at in (self.cap.look_at, self.limit_at, self.notice_at) if at is not None]
         if self.kill_at is not None:
             waits.append(LOOK_AGAIN_S / 5 if now >= self.kill_at else min(LOOK_AGAIN_S, self.kill_at - now))
         if not waits:
@@ -282,6 +309,14 @@ class Attempt:
         self.limit_at = None
         if self.kill_at is None and self.status is None:
             self.begin_stop("timeout")
+
+    def give_notice(self) -> None:
+        """Warn those that wait for this signal; for all others it would be the end."""
+        self.notice_at = None
+        if self.kill_at is None and self.status is None:
+            number = int(self.order["notice"][0])  # type: ignore[index]
+            waiting = {pid: started for pid, started in self.living().items() if catches(pid, number)}
+            send_all(waiting, number)
 
     def begin_stop(self, reason: str) -> None:
         """The stop file decides, whoever wrote it first; the signal goes to all processes."""

@@ -123,3 +123,11 @@ def read_file(path: str) -> bytes:
         return b""
     finally:
         os.close(descriptor)
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for this signal."""
+    for line in read_proc(f"{pid}/status").split(b"\n"):
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False

@@ -29,18 +29,24 @@ class CannotTravel(Exception):
 
 def load(path: str, namespace: dict[str, Any]) -> None:
     """Put the captured values of a payload file into ``namespace``, and its folders on the path."""
-    payload = _read(path, namespace, or_else=", or capture nothing with --no-capture")
+    payload, _ = _read(path, namespace, or_else=", or capture nothing with --no-capture")
     if not isinstance(payload, dict):
         raise CannotTravel("the payload is not a dict of names and values; pickle one with cloudpickle.dumps")
     namespace.update(payload)
 
 
-def load_call(path: str, namespace: dict[str, Any]) -> Call:
+def load_call(
+    path: str, namespace: dict[str, Any], *, item: int | None = None, given: dict[str, Any] | None = None
+) -> Call:
     """The function of a payload file with its arguments; what it uses of the notebook is in ``namespace`` then.
 
+    item   which of the calls in the payload is meant: each has one argument of its own, pickled apart.
+    given  arguments by name beside those of the payload.
     Over REST the payload may also be a plain cloudpickle of the function, or of ``(function, args, kwargs)``.
     """
-    payload = _read(path, namespace, or_else="")
+    payload, items = _read(path, namespace, or_else="")
+    if item is not None and item >= len(items):
+        raise CannotTravel(f"the payload has {len(items)} items, and item {item} was asked for")
     if isinstance(payload, dict):
         payload = tuple(payload.get(name, empty) for name, empty in (("function", None), ("args", ()), ("kwargs", {})))
     function, args, kwargs, *more = (*payload, (), {})[:4] if isinstance(payload, tuple) else (payload, (), {})
@@ -50,7 +56,8 @@ def load_call(path: str, namespace: dict[str, Any]) -> Call:
         )
     if getattr(function, "__module__", None) == "__main__":
         namespace.setdefault(getattr(function, "__name__", ""), function)
-    return function, tuple(args), dict(kwargs)
+    own = () if item is None else (_unpickled(items[item], namespace, ""),)
+    return function, (*own, *args), {**kwargs, **(given or {})}
 
 
 def save(folder: str, name: str, namespace: dict[str, Any]) -> None:
@@ -101,18 +108,18 @@ def _write(folder: str, name: str, value: object, more: dict[str, Any]) -> None:
     os.rename(mine, f"{folder}/{name}.pkl")
 
 
-def _read(path: str, namespace: dict[str, Any], *, or_else: str) -> Any:
-    """The content of a payload file. ``or_else`` is a further way out for the messages."""
+def _read(path: str, namespace: dict[str, Any], *, or_else: str) -> tuple[Any, list[bytes]]:
+    """The content of a payload file, and its items, still pickled. ``or_else`` is a further way out for messages."""
     with open(path, "rb") as file:
         payload = _unpickled(file.read(), namespace, or_else)
     if not (isinstance(payload, dict) and payload.get("__gpusched__") == FORMAT):
-        return payload
+        return payload, []
     _check_python(tuple(payload["python"]), or_else)
     after_here = sys.path.index("") + 1 if "" in sys.path else 1
     sys.path[after_here:after_here] = [folder for folder in payload.get("sys_path", ()) if folder not in sys.path]
     for name, text in payload.get("sources", {}).items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    return _unpickled(payload["values"], namespace, or_else)
+    return _unpickled(payload["values"], namespace, or_else), payload.get("items", [])
 
 
 def _check_python(pickled_by: tuple[int, ...], or_else: str) -> None:

@@ -30,7 +30,7 @@ def _restore():
         spec.loader.exec_module(sys.modules[name])
     from _gpusched_runner.worker import restore
 
-    restore(globals(), {payload!r}, {source!r})
+    restore(globals(), {payload!r}, {source!r}, {given!r})
 
 
 _restore()
@@ -49,27 +49,33 @@ _TRANSPARENT_MAGICS = frozenset({"capture", "prun", "time"})
 """Cell magics that run their body as the cell would."""
 
 
-def main_file(attempt_folder: str, here: str, *, payload: str | None, source: str | None) -> str:
+def main_file(
+    attempt_folder: str, here: str, *, payload: str | None, source: str | None, given: dict[str, Any] | None = None
+) -> str:
     """Write what workers need: the file for ``__main__``, whose path is returned, and the cell's plain Python.
 
     source  None for a function: then all that workers need is in the payload.
+    given   plain values beside those of the payload.
     """
     path = f"{attempt_folder}/{'function' if source is None else 'cell'}.py"
     kept = None if source is None else f"{attempt_folder}/source.py"
-    text = _MAIN_FILE.format(init=f"{here}/__init__.py", here=here, payload=payload, source=kept)
+    text = _MAIN_FILE.format(init=f"{here}/__init__.py", here=here, payload=payload, source=kept, given=given or {})
     if kept is not None and source is not None:
         write_file(kept, source.encode("utf-8", "backslashreplace"))
     write_file(path, text.encode("utf-8", "backslashreplace"))
     return path
 
 
-def restore(namespace: dict[str, Any], payload: str | None, path: str | None) -> None:
+def restore(
+    namespace: dict[str, Any], payload: str | None, path: str | None, given: dict[str, Any] | None = None
+) -> None:
     """Fill a worker's ``__main__``. What cannot be had is said on stderr and left out."""
     try:
         if payload is not None:
             (values.load_call if path is None else values.load)(payload, namespace)
     except values.CannotTravel as error:
         _complain(str(error))
+    namespace.update(given or {})
     if path is not None:
         with open(path, encoding="utf-8") as file:
             source = file.read()

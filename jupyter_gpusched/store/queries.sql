@@ -11,12 +11,12 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 SELECT seq FROM sqlite_sequence WHERE name = 'event';
 
 -- insert_job: a new job; fails when its id or idempotency key is taken
-INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state, code)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state, code, batch_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- update_job: a known job after an event
-INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state, code)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO job (id, owner, phase, name, submitted_at, live, idempotency_key, state, code, batch_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     phase = excluded.phase, name = excluded.name, live = excluded.live, state = excluded.state;
 
@@ -69,6 +69,9 @@ SELECT id FROM job WHERE owner = ? AND idempotency_key = ?;
 
 -- page_of_jobs: newest first; the store puts its conditions in
 SELECT state FROM job WHERE {conditions} ORDER BY submitted_at DESC, id DESC LIMIT :limit;
+
+-- phases_of_batch: how many jobs of a batch are in which phase
+SELECT phase, count(*) FROM job WHERE batch_id = ? GROUP BY phase;
 
 -- runs_of_code: what ran the same, newest first; runs that ended by themselves
 SELECT state FROM job

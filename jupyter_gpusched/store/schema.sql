@@ -1,4 +1,4 @@
--- The journal of one machine, schema version 3. A new database is made from this file; an older
+-- The journal of one machine, schema version 4. A new database is made from this file; an older
 -- one is brought here by migrations/. Times are seconds since the Unix epoch, UTC.
 
 CREATE TABLE meta (
@@ -18,7 +18,8 @@ CREATE TABLE job (
     live            INTEGER NOT NULL,
     idempotency_key TEXT,
     state           TEXT NOT NULL,
-    code            TEXT
+    code            TEXT,
+    batch_id        TEXT
 );
 
 CREATE INDEX job_by_time ON job (submitted_at, id);
@@ -27,6 +28,7 @@ CREATE INDEX job_by_phase ON job (phase, submitted_at, id);
 CREATE INDEX job_live ON job (submitted_at, id) WHERE live = 1;
 CREATE INDEX job_by_code ON job (owner, code, submitted_at) WHERE phase IN ('succeeded', 'failed') AND code IS NOT NULL;
 CREATE INDEX job_by_name ON job (owner, name, submitted_at) WHERE phase IN ('succeeded', 'failed');
+CREATE INDEX job_by_batch ON job (batch_id, submitted_at, id) WHERE batch_id IS NOT NULL;
 CREATE UNIQUE INDEX job_key ON job (owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 -- What a job runs (core.model.Work): written once, read at each start. Apart, because it is large.

@@ -36,6 +36,7 @@ _CONDITIONS = {
     "owner": "owner = :owner",
     "phase": "phase = :phase",
     "name": "name = :name",
+    "batch_id": "batch_id = :batch_id",
     "before_at": "(submitted_at, id) < (:before_at, :before_id)",
 }
 
@@ -173,16 +174,21 @@ class SqliteStore:
         owner: str | None = None,
         phase: str | None = None,
         name: str | None = None,
+        batch_id: str | None = None,
         limit: int | None = None,
         before: tuple[float, str] | None = None,
     ) -> list[Job]:
         """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
         at, job_id = before or (None, None)
-        given = {"owner": owner, "phase": phase, "name": name, "before_at": at}
+        given = {"owner": owner, "phase": phase, "name": name, "batch_id": batch_id, "before_at": at}
         conditions = [_CONDITIONS[key] for key, value in given.items() if value is not None] or ["true"]
         query = SQL["page_of_jobs"].replace("{conditions}", " AND ".join(conditions))
         rows = self._rows(query, {**given, "before_id": job_id, "limit": -1 if limit is None else limit})
         return [_jobs.decode(state) for (state,) in rows]
+
+    def phases_of(self, batch_id: str) -> dict[str, int]:
+        """How many jobs of a batch are in which phase."""
+        return dict(self._rows(SQL["phases_of_batch"], (batch_id,)))
 
     def events(self, *, after: int, limit: int) -> list[Recorded]:
         """The journal after a sequence number, oldest first; events of jobs with the job as it was then."""
@@ -277,7 +283,8 @@ def _encode(value: object) -> str:
 
 def _job_row(job: Job, state: str) -> tuple[object, ...]:
     key = job.idempotency_key
-    return (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, key, state, job.code)
+    row = (job.id, job.owner, job.phase.value, job.name, job.submitted_at, job.live, key, state)
+    return (*row, job.code, job.batch_id)
 
 
 def _job_id(change: Entry) -> JobId | None:

@@ -5,7 +5,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
-import { isFinal } from './words';
+import { canBeHeld, isFinal, isHeld } from './words';
 
 const AT_ONCE = 8;
 
@@ -39,6 +39,15 @@ export async function cancelAll(views: readonly JobView[]): Promise<void> {
 /** Queue the same work again; true when all of it was queued. */
 export async function resubmitAll(views: readonly JobView[]): Promise<boolean> {
   return each(views, view => store.resubmit(view.id));
+}
+
+/** Those that wait do not start until they are released. */
+export async function holdAll(views: readonly JobView[]): Promise<boolean> {
+  return each(views.filter(canBeHeld), view => store.hold(view.id));
+}
+
+export async function releaseAll(views: readonly JobView[]): Promise<boolean> {
+  return each(views.filter(isHeld), view => store.release(view.id));
 }
 
 /** Put a waiting job beside another; what to say of it. */

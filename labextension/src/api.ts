@@ -87,6 +87,17 @@ export async function resubmit(id: string, changes: Spec = {}): Promise<string> 
   return ((await answer.json()) as { id: string }).id;
 }
 
+/** A waiting job does not start until it is released. */
+export async function hold(id: string): Promise<JobView> {
+  const answer = await ask(`${pathOf(id)}/hold`, { method: 'POST', body: '{}' });
+  return answer.json() as Promise<JobView>;
+}
+
+export async function release(id: string): Promise<JobView> {
+  const answer = await ask(`${pathOf(id)}/release`, { method: 'POST', body: '{}' });
+  return answer.json() as Promise<JobView>;
+}
+
 /** Put a waiting job right before or after another one. */
 export async function reorder(id: string, where: { before: string } | { after: string }): Promise<JobView> {
   const answer = await ask(pathOf(id), { method: 'PATCH', body: JSON.stringify(where) });

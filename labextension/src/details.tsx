@@ -4,7 +4,7 @@
 import { MainAreaWidget } from '@jupyterlab/apputils';
 import * as React from 'react';
 
-import { cancelAll, resubmitAll } from './acts';
+import { cancelAll, holdAll, releaseAll, resubmitAll } from './acts';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
@@ -13,12 +13,12 @@ import { LiveWidget } from './live';
 import { MemoryCurve } from './memory';
 import { Outputs } from './outputs';
 import { Overview } from './overview';
-import { Phase, Why } from './phase';
+import { Held, Phase, Why } from './phase';
 import { Events, Source } from './record';
 import { store } from './store';
 import { trans } from './translation';
 import { GpuView, JobView } from './wire';
-import { expected, isFinal, lasted, sentence, wants } from './words';
+import { canBeHeld, expected, isFinal, isHeld, lasted, sentence, wants } from './words';
 
 export class Details extends MainAreaWidget<Contents> {
   constructor(readonly jobId: string) {
@@ -101,11 +101,22 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
       <div className="gpusched-head">
         <h1 title={view.name}>{view.name}</h1>
         <Phase phase={view.phase} />
+        <Held view={view} />
         {view.simulated && <Simulated />}
         <span className="gpusched-space" />
         {!isFinal(view) && (
           <button type="button" className="gpusched-button" onClick={() => void cancelAll([view])}>
             {trans.__('Cancel')}
+          </button>
+        )}
+        {canBeHeld(view) && (
+          <button type="button" className="gpusched-button" onClick={() => void holdAll([view])}>
+            {trans.__('Hold')}
+          </button>
+        )}
+        {isHeld(view) && (
+          <button type="button" className="gpusched-button" onClick={() => void releaseAll([view])}>
+            {trans.__('Release')}
           </button>
         )}
         <button

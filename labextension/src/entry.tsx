@@ -3,8 +3,9 @@
 import * as React from 'react';
 
 import { moveJob, resubmitAll } from './acts';
+import { elementOf } from './arraywords';
 import { CancelButton } from './cancel';
-import { Phase, QuietWhy } from './phase';
+import { Held, Phase, QuietWhy } from './phase';
 import { Group } from './rows';
 import { trans } from './translation';
 import { JobView } from './wire';
@@ -13,6 +14,8 @@ import { expected, isFinal, lasted, mib, moment, progressed, sentence, wants, wh
 interface EntryProps {
   view: JobView;
   group: Group;
+  /** Below the row of its array. */
+  element: boolean;
   top: number;
   height: number;
   index: number;
@@ -35,7 +38,14 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
   const drag = useDrag(view, props.group, props.say);
   return (
     <div
-      className={`gpusched-entry${chosen ? ' gpusched-is-chosen' : ''}${drag.over ? ` gpusched-drop-${drag.over}` : ''}`}
+      className={[
+        'gpusched-entry',
+        props.element ? 'gpusched-element' : '',
+        chosen ? 'gpusched-is-chosen' : '',
+        drag.over ? `gpusched-drop-${drag.over}` : ''
+      ]
+        .filter(Boolean)
+        .join(' ')}
       role="row"
       aria-rowindex={props.index + 1}
       aria-selected={chosen}
@@ -72,6 +82,7 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
           >
             {view.name}
           </button>
+          <Held view={view} />
           <Phase phase={view.phase} />
         </div>
         <Facts view={view} now={now} />
@@ -116,7 +127,7 @@ function Progress({ view }: { view: JobView }): JSX.Element | null {
 function Facts({ view, now }: { view: JobView; now: number }): JSX.Element {
   const ended = view.ended_at === null ? '' : moment(view.ended_at, now);
   const asks = where(view) && view.vram_mib !== null ? mib(view.vram_mib) : wants(view);
-  const facts = [where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
+  const facts = [elementOf(view), where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
     .filter(Boolean)
     .join(' · ');
   return (

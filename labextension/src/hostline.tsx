@@ -8,7 +8,7 @@ import { Health } from './wire';
 export function HostLine({ health }: { health: Health }): JSX.Element {
   const where = trans.__('version %1, state in %2', health.version, health.state_dir);
   return (
-    <p className="gpusched-facts" title={where} data-testid="gpusched-host">
+    <p className="gpusched-facts" title={`${whoOf(health)} · ${where}`} data-testid="gpusched-host">
       {whoOf(health)}
     </p>
   );
@@ -17,12 +17,12 @@ export function HostLine({ health }: { health: Health }): JSX.Element {
 function whoOf({ kind, pid }: Health): string {
   switch (kind) {
     case 'server':
-      return trans.__('Scheduled by a Jupyter server (pid %1)', pid);
+      return trans.__('Scheduler: Jupyter server, pid %1', pid);
     case 'daemon':
-      return trans.__('Scheduled by the daemon (pid %1)', pid);
+      return trans.__('Scheduler: daemon, pid %1', pid);
     case 'serve':
-      return trans.__('Scheduled by jupyter gpusched serve (pid %1)', pid);
+      return trans.__('Scheduler: gpusched serve, pid %1', pid);
     default:
-      return trans.__('Scheduled by %1 (pid %2)', kind, pid);
+      return trans.__('Scheduler: %1, pid %2', kind, pid);
   }
 }

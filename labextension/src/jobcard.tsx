@@ -12,7 +12,7 @@ import { useNow, useStore } from './hooks';
 import { JobFiles } from './jobfiles';
 import { MemoryBar } from './memory';
 import { Outputs } from './outputs';
-import { Phase, Why } from './phase';
+import { Held, Phase, Why } from './phase';
 import { ProgressBar } from './progressbar';
 import { ResubmitForm } from './resubmit';
 import { savedView } from './saved';
@@ -168,6 +168,7 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
           {view.name}
         </span>
         <Phase phase={view.phase} />
+        <Held view={view} />
         {view.simulated && <Simulated />}
         <span className="gpusched-space" />
         {live && (

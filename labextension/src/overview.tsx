@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { elementOf } from './arraywords';
 import { useNow } from './hooks';
 import { OfJob, useKept } from './jobfiles';
 import { trans } from './translation';
@@ -31,9 +32,12 @@ export function Overview(props: OfJob): JSX.Element {
     [trans.__('Retries'), textOf(spec?.['retries'] || '')],
     [trans.__('Folder'), textOf(spec?.['cwd'])],
     [trans.__('Notebook'), view.notebook ?? ''],
+    [trans.__('Array'), view.array_id === null ? '' : [view.array_id, elementOf(view)].filter(Boolean).join(', ')],
+    [trans.__('Starts after'), (view.after ?? []).join(', ')],
     [trans.__('Repeats job'), view.parent_id ?? ''],
     [trans.__('Tags'), view.tags.join(', ')]
   ];
+  const placed = view.attempts[view.attempts.length - 1]?.placement ?? null;
   return (
     <>
       <dl className="gpusched-table">
@@ -46,6 +50,7 @@ export function Overview(props: OfJob): JSX.Element {
             </React.Fragment>
           ))}
       </dl>
+      {placed && <p data-testid="gpusched-placement">{placed}</p>}
       {view.attempts.length > 0 && <Attempts attempts={view.attempts} now={now} />}
     </>
   );
@@ -76,7 +81,7 @@ function Attempts({ attempts, now }: { attempts: readonly AttemptView[]; now: nu
               <td>
                 {attempt.started_at === null ? '' : seconds((attempt.ended_at ?? Date.now() / 1000) - attempt.started_at)}
               </td>
-              <td>{attempt.gpus.map(gpu => gpu.index).join(', ')}</td>
+              <td title={attempt.placement ?? undefined}>{attempt.gpus.map(gpu => gpu.index).join(', ')}</td>
               <td>{mib(attempt.peak_vram_mib)}</td>
               <td>{attempt.message ?? attempt.reason ?? ''}</td>
             </tr>

@@ -2,8 +2,9 @@
 
 import * as React from 'react';
 
+import { trans } from './translation';
 import { JobView } from './wire';
-import { isFinal, phaseName } from './words';
+import { isFinal, isHeld, phaseName } from './words';
 
 export function Phase({ phase }: { phase: string }): JSX.Element {
   return (
@@ -15,6 +16,15 @@ export function Phase({ phase }: { phase: string }): JSX.Element {
       {phaseName(phase)}
     </span>
   );
+}
+
+/** Beside the phase of a waiting job that does not start until it is released. */
+export function Held({ view }: { view: JobView }): JSX.Element | null {
+  return isHeld(view) ? (
+    <span className="gpusched-phase gpusched-held" title={view.held?.cause ?? undefined} data-testid="gpusched-held">
+      {trans.__('held')}
+    </span>
+  ) : null;
 }
 
 /** A sentence on why it waits, how it ended, or that it uses more than it asked for; told when it changes. */

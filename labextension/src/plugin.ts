@@ -11,9 +11,11 @@ import { IDisposable } from '@lumino/disposable';
 
 import { isJobId } from './api';
 import { addCommands, CommandIds } from './commands';
+import { addContextMenu } from './contextmenu';
 import { Details } from './details';
 import { EndTeller, Wishes } from './ended';
 import { Panel } from './panel';
+import { loadSettings } from './settings';
 import { StatusItem } from './statusbar';
 import { speak, trans } from './translation';
 
@@ -53,6 +55,7 @@ function activate(
   app.shell.add(panel, 'left', { rank: 550 });
 
   addCommands(app, { panel: showPanel, details, files });
+  addContextMenu(app, details);
   const category = trans.__('GPU Jobs');
   for (const command of [CommandIds.panel, CommandIds.submitCommand]) {
     palette?.addItem({ command, category, args: { isPalette: true } });
@@ -73,7 +76,7 @@ function activate(
     take({});
     return;
   }
-  settings.load(ID).then(
+  loadSettings(settings, ID).then(
     loaded => {
       take(loaded.composite);
       loaded.changed.connect(() => take(loaded.composite));

@@ -3,10 +3,12 @@
 
 import * as React from 'react';
 
-import { cancelAll, moveJob, resubmitAll } from './acts';
+import { cancelAll, moveJob } from './acts';
+import { ArrayRow } from './arrayrow';
+import { Chosen } from './chosen';
 import { Entry } from './entry';
 import { useNow } from './hooks';
-import { Filter, Group, Row, rowsOf, topsOf } from './rows';
+import { Filter, Group, idOf, Row, rowsOf, topsOf } from './rows';
 import { shownOf, useFocus, useWindow } from './scrolling';
 import { useSelection } from './selection';
 import { trans } from './translation';
@@ -27,12 +29,17 @@ export function Queue({ jobs, open }: Props): JSX.Element {
   const [asked, setAsked] = React.useState<Asked>({ filter: 'all', search: '' });
   const now = useNow([...jobs.values()].some(view => !isFinal(view)));
   const today = startOfDay(now);
-  const rows = React.useMemo(() => rowsOf(jobs.values(), asked.filter, asked.search, today), [jobs, asked, today]);
+  const [opened, setOpened] = React.useState<ReadonlySet<string>>(new Set());
+  const toggle = React.useCallback((id: string) => setOpened(old => toggled(old, id)), []);
+  const rows = React.useMemo(
+    () => rowsOf(jobs.values(), asked.filter, asked.search, today, opened),
+    [jobs, asked, today, opened]
+  );
   return (
     <div className="gpusched-queue">
       <Search asked={asked} ask={setAsked} />
       {rows.length ? (
-        <List rows={rows} now={now} open={open} />
+        <List rows={rows} now={now} open={open} toggle={toggle} />
       ) : (
         <p className="gpusched-none" data-testid="gpusched-no-jobs">
           {jobs.size ? (
@@ -84,23 +91,35 @@ function Search({ asked, ask }: { asked: Asked; ask: (asked: Asked) => void }): 
   );
 }
 
-function List({ rows, now, open }: { rows: readonly Row[]; now: number; open: (id: string) => void }): JSX.Element {
+interface ListProps {
+  rows: readonly Row[];
+  now: number;
+  open: (id: string) => void;
+  /** Show the elements of an array, or hide them again. */
+  toggle: (id: string) => void;
+}
+
+function List({ rows, now, open, toggle }: ListProps): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
   const view = useWindow(box);
   const tops = React.useMemo(() => topsOf(rows), [rows]);
-  const ids = React.useMemo(() => rows.flatMap(row => (row.kind === 'job' ? [row.view.id] : [])), [rows]);
+  const ids = React.useMemo(() => rows.flatMap(row => idOf(row) ?? []), [rows]);
   const selection = useSelection(ids);
   const [said, say] = React.useState('');
   const indexes = shownOf(rows, tops, view, selection.active);
   useFocus(box, rows, tops, selection);
 
-  const chosen = rows.flatMap(row => (row.kind === 'job' && selection.chosen.has(row.view.id) ? [row.view] : []));
+  const chosen = chosenOf(rows, selection.chosen);
   const act = (event: React.KeyboardEvent): void => {
     if ((event.target as HTMLElement).getAttribute('role') !== 'row') {
       return; // a button in a row has keys of its own
     }
-    const active = rows.find(row => row.kind === 'job' && row.view.id === selection.active);
-    if (active?.kind === 'job' && keyed(event, active.view, rows, chosen, open, say)) {
+    const active = rows.find(row => selection.active !== null && idOf(row) === selection.active);
+    const taken =
+      active?.kind === 'job'
+        ? keyed(event, active.view, rows, chosen, open, say)
+        : active?.kind === 'array' && keyedArray(event, active, chosen, toggle);
+    if (taken) {
       event.preventDefault();
       event.stopPropagation();
     } else if (selection.key(event, Math.max(1, Math.floor(view.height / 60)))) {
@@ -124,13 +143,31 @@ function List({ rows, now, open }: { rows: readonly Row[]; now: number; open: (i
         <div role="rowgroup" className="gpusched-rows" style={{ height: tops[rows.length] }}>
           {indexes.map(index => {
             const row = rows[index];
-            return row === undefined ? null : row.kind === 'group' ? (
-              <Heading key={row.group} row={row} top={tops[index] ?? 0} index={index} />
+            if (row === undefined) {
+              return null;
+            }
+            if (row.kind === 'group') {
+              return <Heading key={row.group} row={row} top={tops[index] ?? 0} index={index} />;
+            }
+            return row.kind === 'array' ? (
+              <ArrayRow
+                key={row.id}
+                row={row}
+                top={tops[index] ?? 0}
+                height={(tops[index + 1] ?? 0) - (tops[index] ?? 0)}
+                index={index}
+                active={row.id === selection.active}
+                chosen={selection.chosen.has(row.id)}
+                choose={selection.click}
+                reach={selection.reach}
+                toggle={toggle}
+              />
             ) : (
               <Entry
                 key={row.view.id}
                 view={row.view}
                 group={row.group}
+                element={row.element}
                 top={tops[index] ?? 0}
                 height={(tops[index + 1] ?? 0) - (tops[index] ?? 0)}
                 index={index}
@@ -185,38 +222,46 @@ function keyed(
   return false;
 }
 
-/** What can be done with the rows that are chosen. */
-function Chosen({ chosen, clear }: { chosen: JobView[]; clear: () => void }): JSX.Element | null {
-  if (!chosen.length) {
-    return null;
+/** Keys on the row of an array; true when it was one. */
+function keyedArray(
+  event: React.KeyboardEvent,
+  row: Extract<Row, { kind: 'array' }>,
+  chosen: JobView[],
+  toggle: (id: string) => void
+): boolean {
+  if (event.altKey || event.ctrlKey || event.metaKey) {
+    return false;
   }
-  const going = chosen.filter(view => !isFinal(view));
-  return (
-    <div className="gpusched-chosen" role="toolbar" aria-label={trans.__('Chosen jobs')} data-testid="gpusched-chosen">
-      <span>{trans._n('%1 job chosen', '%1 jobs chosen', chosen.length)}</span>
-      <span className="gpusched-space" />
-      <button
-        type="button"
-        className="gpusched-button"
-        disabled={!going.length}
-        onClick={() => void cancelAll(going)}
-        data-testid="gpusched-cancel-chosen"
-      >
-        {trans.__('Cancel')}
-      </button>
-      <button
-        type="button"
-        className="gpusched-button"
-        onClick={() => void resubmitAll(chosen).then(done => done && clear())}
-        data-testid="gpusched-resubmit-chosen"
-      >
-        {trans.__('Resubmit')}
-      </button>
-      <button type="button" className="gpusched-button" onClick={clear}>
-        {trans.__('Clear')}
-      </button>
-    </div>
-  );
+  if (event.key === 'Enter' || event.key === (row.open ? 'ArrowLeft' : 'ArrowRight')) {
+    toggle(row.id);
+    return true;
+  }
+  if (event.key === 'Delete' || event.key === 'Backspace') {
+    void cancelAll(chosen.length ? chosen : row.views);
+    return true;
+  }
+  return false;
+}
+
+/** The jobs that are chosen, each once: an array that is chosen is all of its elements. */
+function chosenOf(rows: readonly Row[], ids: ReadonlySet<string>): JobView[] {
+  const found = new Map<string, JobView>();
+  for (const row of rows) {
+    if (row.kind === 'job' && ids.has(row.view.id)) {
+      found.set(row.view.id, row.view);
+    } else if (row.kind === 'array' && ids.has(row.id)) {
+      row.views.forEach(view => found.set(view.id, view));
+    }
+  }
+  return [...found.values()];
+}
+
+function toggled(ids: ReadonlySet<string>, id: string): ReadonlySet<string> {
+  const changed = new Set(ids);
+  if (!changed.delete(id)) {
+    changed.add(id);
+  }
+  return changed;
 }
 
 function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; index: number }): JSX.Element {

@@ -1,6 +1,7 @@
 // The queue as rows of a list: in groups, filtered and searched; and which of thousands of rows can be seen.
 // Pure, so that it can be tested without a page.
 
+import { elementOf } from './arraywords';
 import { JobView } from './wire';
 import { isFinal, sentence } from './words';
 
@@ -9,7 +10,15 @@ export type Filter = 'all' | 'running' | 'waiting' | 'ended' | 'failed';
 
 export type Row =
   | { readonly kind: 'group'; readonly group: Group; readonly count: number }
-  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView };
+  | {
+      /** The elements of an array, in their order, as one row that can be opened. */
+      readonly kind: 'array';
+      readonly group: Group;
+      readonly id: string;
+      readonly views: readonly JobView[];
+      readonly open: boolean;
+    }
+  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView; readonly element: boolean };
 
 const GROUPS: readonly Group[] = ['running', 'waiting', 'today', 'earlier'];
 
@@ -18,8 +27,17 @@ export const JOB_PX = 48;
 /** A row that also says why its job waits, or how it ended. */
 export const TALL_PX = 84;
 
-/** Running jobs, waiting ones in their order, those that ended since `today` (seconds), and earlier ones. */
-export function rowsOf(views: Iterable<JobView>, filter: Filter, search: string, today: number): Row[] {
+/**
+ * Running jobs, waiting ones in their order, those that ended since `today` (seconds), and earlier ones.
+ * The elements of an array stand where the liveliest of them does, below it where the array is `open`.
+ */
+export function rowsOf(
+  views: Iterable<JobView>,
+  filter: Filter,
+  search: string,
+  today: number,
+  open: ReadonlySet<string> = new Set()
+): Row[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const groups: Record<Group, JobView[]> = { running: [], waiting: [], today: [], earlier: [] };
   for (const view of views) {
@@ -27,23 +45,58 @@ export function rowsOf(views: Iterable<JobView>, filter: Filter, search: string,
       groups[groupOf(view, today)].push(view);
     }
   }
+  const arrays = arraysOf(groups);
   const last = Number.MAX_SAFE_INTEGER;
   groups.running.sort((a, b) => (a.started_at ?? last) - (b.started_at ?? last));
   groups.waiting.sort((a, b) => (a.position ?? last) - (b.position ?? last) || a.submitted_at - b.submitted_at);
   groups.today.sort(newestFirst);
   groups.earlier.sort(newestFirst);
-  return GROUPS.flatMap(group =>
-    groups[group].length
-      ? [
-          { kind: 'group', group, count: groups[group].length } as const,
-          ...groups[group].map(view => ({ kind: 'job', group, view }) as const)
-        ]
-      : []
-  );
+  const told = new Set<string>();
+  return GROUPS.flatMap((group): Row[] => {
+    const rows = groups[group].flatMap((view): Row[] => {
+      const elements = view.array_id === null ? undefined : arrays.get(view.array_id);
+      if (view.array_id === null || !elements || elements.length < 2) {
+        return [{ kind: 'job', group, view, element: false }];
+      }
+      const id = view.array_id;
+      if (told.has(id)) {
+        return [];
+      }
+      told.add(id);
+      const array: Row = { kind: 'array', group, id, views: elements, open: open.has(id) };
+      if (!array.open) {
+        return [array];
+      }
+      const below = elements.map((view): Row => ({ kind: 'job', group: groupOf(view, today), view, element: true }));
+      return [array, ...below];
+    });
+    return rows.length ? [{ kind: 'group', group, count: groups[group].length }, ...rows] : [];
+  });
+}
+
+/** What a row is known by to selection and focus: the id of its job or array; groups have none. */
+export function idOf(row: Row): string | null {
+  return row.kind === 'group' ? null : row.kind === 'array' ? row.id : row.view.id;
+}
+
+function arraysOf(groups: Record<Group, JobView[]>): Map<string, JobView[]> {
+  const arrays = new Map<string, JobView[]>();
+  for (const view of GROUPS.flatMap(group => groups[group])) {
+    if (view.array_id !== null) {
+      const elements = arrays.get(view.array_id);
+      if (elements) {
+        elements.push(view);
+      } else {
+        arrays.set(view.array_id, [view]);
+      }
+    }
+  }
+  arrays.forEach(views => views.sort((a, b) => (a.array_index ?? 0) - (b.array_index ?? 0)));
+  return arrays;
 }
 
 export function heightOf(row: Row): number {
-  return row.kind === 'group' ? GROUP_PX : sentence(row.view) ? TALL_PX : JOB_PX;
+  return row.kind === 'group' ? GROUP_PX : row.kind === 'array' ? JOB_PX : sentence(row.view) ? TALL_PX : JOB_PX;
 }
 
 /** Where each row begins, and at the end where the list ends. */
@@ -100,7 +153,8 @@ function passes(view: JobView, filter: Filter): boolean {
 }
 
 function named(view: JobView): string {
-  return [view.id, view.name, view.kind, view.phase, view.notebook ?? '', ...view.tags].join('\n').toLowerCase();
+  const element = [view.array_id ?? '', elementOf(view)];
+  return [view.id, view.name, view.kind, view.phase, view.notebook ?? '', ...view.tags, ...element].join('\n').toLowerCase();
 }
 
 function newestFirst(a: JobView, b: JobView): number {

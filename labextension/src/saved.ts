@@ -11,6 +11,8 @@ export function savedView(data: unknown, id: string): JobView | null {
     ...data,
     time_limit_s: typeof limit === 'number' ? limit : null,
     advice: typeof advice === 'string' ? advice : null,
+    held: null,
+    sweep: null,
     overuse_mib: null,
     explanation: null,
     progress: null,

@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { Row, visible } from './rows';
+import { idOf, Row, visible } from './rows';
 import { useSelection } from './selection';
 
 /** What of the list can be seen, in pixels. */
@@ -35,7 +35,7 @@ export function useWindow(box: React.RefObject<HTMLElement>): Window {
 export function shownOf(rows: readonly Row[], tops: readonly number[], view: Window, active: string | null): number[] {
   const [first, end] = visible(tops, view.top, view.height);
   const shown = Array.from({ length: end - first }, (_, at) => first + at);
-  const at = rows.findIndex(row => row.kind === 'job' && row.view.id === active);
+  const at = active === null ? -1 : rows.findIndex(row => idOf(row) === active);
   return at < 0 || (at >= first && at < end) ? shown : [...shown, at].sort((a, b) => a - b);
 }
 
@@ -56,7 +56,7 @@ export function useFocus(
   });
   React.useLayoutEffect(() => {
     const node = box.current;
-    const at = rows.findIndex(row => row.kind === 'job' && row.view.id === active);
+    const at = active === null ? -1 : rows.findIndex(row => idOf(row) === active);
     if (!node || at < 0 || !moved) {
       return;
     }

@@ -28,7 +28,9 @@ export function speak(translator: ITranslator | null): void {
 /** Gettext of this domain; `%1`, `%2` stand for the arguments, in `_n` `%1` for the number. */
 export const trans = {
   __: (text: string, ...args: Value[]): string => bundle.__(text, ...args.map(String)),
-  _n: (one: string, many: string, n: number, ...args: Value[]): string => bundle._n(one, many, n, ...args.map(String))
+  _n: (one: string, many: string, n: number, ...args: Value[]): string => bundle._n(one, many, n, ...args.map(String)),
+  /** A text of our schemas, which `catalogue.py` reads as it does the sources. */
+  text: (text: string): string => bundle.__(text)
 };
 
 function filled(text: string, ...args: string[]): string {

@@ -26,6 +26,7 @@ export interface AttemptView {
   exit_code: number | null;
   signal: number | null;
   peak_vram_mib: number | null;
+  placement: string | null;
 }
 
 export interface DeviceUser {

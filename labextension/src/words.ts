@@ -10,6 +10,15 @@ export function isFinal(view: Pick<JobView, 'phase'>): boolean {
   return FINAL.has(view.phase);
 }
 
+/** Whether it waits because somebody, or the scheduler, wants it to; hosts of before tell nothing of that. */
+export function isHeld(view: Pick<JobView, 'phase' | 'held'>): boolean {
+  return view.phase === 'queued' && !!view.held;
+}
+
+export function canBeHeld(view: Pick<JobView, 'phase' | 'held'>): boolean {
+  return view.phase === 'queued' && !view.held;
+}
+
 /** The phase for a person; one that this version does not know is shown as it is. */
 export function phaseName(phase: string): string {
   const names: Record<string, string> = {

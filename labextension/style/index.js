@@ -4,3 +4,4 @@ import './bars.css';
 import './queue.css';
 import './details.css';
 import './card.css';
+import './contrast.css';

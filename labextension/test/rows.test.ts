@@ -3,12 +3,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { GROUP_PX, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
+import { elementOf, nameOf, standing } from '../src/arraywords';
+import { GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
 import { job } from './views';
 
 function names(rows: readonly Row[]): string[] {
-  return rows.map(row => (row.kind === 'group' ? `# ${row.group} ${row.count}` : row.view.id));
+  return rows.map(row => (row.kind === 'group' ? `# ${row.group} ${row.count}` : (idOf(row) ?? '')));
 }
 
 const JOBS = [
@@ -32,6 +33,36 @@ test('a filter and words narrow the list, whatever their case', () => {
   assert.deepEqual(names(rowsOf(JOBS, 'all', 'TRAIN big', 500)), ['# earlier 1', 'old']);
   assert.deepEqual(names(rowsOf(JOBS, 'all', 'vision', 500)), ['# today 1', 'done']);
   assert.deepEqual(rowsOf(JOBS, 'all', 'nothing like it', 500), []);
+});
+
+const ELEMENTS = [
+  job('e2', { array_id: 'sweep', array_index: 2, position: 3, name: 'lr [2]' }),
+  job('e0', { array_id: 'sweep', array_index: 0, phase: 'failed', ended_at: 1000, name: 'lr [0]' }),
+  job('e1', { array_id: 'sweep', array_index: 1, phase: 'running', started_at: 4, name: 'lr [1]' })
+];
+
+test('the elements of an array are one row where the liveliest of them stands, and come below it when it is opened', () => {
+  const all = [...JOBS, ...ELEMENTS];
+  assert.deepEqual(names(rowsOf(all, 'all', '', 500)), [
+    '# running 3', 'ends', 'sweep', 'runs', '# waiting 3', 'first', 'second', '# today 2', 'done', '# earlier 1', 'old'
+  ]);
+  const opened = rowsOf(all, 'all', '', 500, new Set(['sweep']));
+  assert.deepEqual(names(opened).slice(1, 7), ['ends', 'sweep', 'e0', 'e1', 'e2', 'runs']);
+  assert.deepEqual(opened.filter(row => row.kind === 'job' && row.element).map(row => row.group), ['today', 'running', 'waiting']);
+});
+
+test('an array of which one element is left by a filter is that job', () => {
+  assert.deepEqual(names(rowsOf(ELEMENTS, 'waiting', '', 500)), ['# waiting 1', 'e2']);
+});
+
+test('an array says how its elements stand; held ones are told by themselves', () => {
+  const held = job('e3', { array_id: 'sweep', held: { by: 'ann', cause: null, since: 1 } });
+  assert.equal(standing([...ELEMENTS, held]), '1 running · 1 queued · 1 failed · 1 held');
+  assert.equal(nameOf(ELEMENTS), 'lr');
+  assert.equal(nameOf([job('a', { name: 'resnet50' }), job('b', { name: 'resnet50' })]), 'resnet50');
+  assert.equal(nameOf([job('a', { name: '0.1' }), job('b', { name: '0.01' })]), '0.1');
+  assert.equal(elementOf(job('a', { array_id: 'x', array_index: 0, sweep: { lr: 0.1, kind: 'sgd' } })), '#0, lr=0.1, kind=sgd');
+  assert.equal(elementOf(job('a')), '');
 });
 
 test('rows with a sentence are taller', () => {

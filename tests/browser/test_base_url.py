@@ -36,7 +36,7 @@ def test_card_and_panel_work_behind_a_prefix_with_cookie_and_xsrf(lab, behind):
     expect(card.get_by_test_id("gpusched-phase")).to_have_text("running")
     page.show_panel()
     expect(page.find("gpu")).to_have_count(2)
-    expect(page.find("host")).to_contain_text("Scheduled by")
+    expect(page.find("host")).to_contain_text("Scheduler: ")
     page.find("entry").get_by_role("button", name="held", exact=True).click()
     details = page.find("details")
     details.get_by_test_id("gpusched-tab-source").click()

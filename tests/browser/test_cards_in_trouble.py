@@ -101,7 +101,7 @@ def test_alerts_come_on_top_lead_to_their_job_and_go_when_they_are_over(lab, pag
 def test_the_panel_says_who_schedules_and_what_is_to_be_known_of_the_machine(lab, page):
     ends = "Jobs end when this server does: it is a service."
     host = show(lab, page, gpus=[gpu()], notices=[f"{ends} More on that.", "Logs are not kept within their limit."])
-    expect(page.find("host")).to_have_text("Scheduled by the daemon (pid 4242)")
+    expect(page.find("host")).to_have_text("Scheduler: daemon, pid 4242")
     expect(page.find("notice")).to_have_count(2)
     host.send({"type": "alert", "event": "raised", "alert": alert("a1", kind="ends_with_server", message=ends)})
     expect(page.find("alert")).to_contain_text(ends)

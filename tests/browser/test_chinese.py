@@ -45,3 +45,12 @@ def test_the_card_and_the_form_speak_chinese(lab, page):
     expect(card.get_by_test_id("gpusched-memory")).to_contain_text("已承诺 4.0G")
     card.get_by_test_id("gpusched-resubmit").click()
     expect(card.get_by_test_id("gpusched-again")).to_contain_text("再次运行：")
+
+
+def test_the_settings_speak_chinese(lab, page):
+    page.open_lab(lab)
+    page.command("settingeditor:open", query="GPU")
+    settings = page.page.locator(".jp-SettingsPanel")
+    expect(settings).to_contain_text("浏览器通知")
+    expect(settings).to_contain_text("哪些作业结束时通知您。")
+    expect(settings.get_by_role("option", name="仅未成功的作业")).to_be_attached()

@@ -1,4 +1,5 @@
-"""Everybody can use it: axe-core finds no serious fault in any theme, and nothing moves for who wants no motion."""
+"""Everybody can use it: axe-core finds no serious fault in any theme, nothing moves for who wants no motion,
+and with the colours of a high-contrast system all that colour and ground tell is still told."""
 
 from __future__ import annotations
 
@@ -99,3 +100,46 @@ def test_who_wants_no_motion_gets_none(shown):
     shown.page.emulate_media(reduced_motion="reduce")
     duration = shown.find("part").first.evaluate("part => getComputedStyle(part).transitionDuration")
     assert duration == "0s"
+
+
+@pytest.fixture
+def forced(shown):
+    shown.page.emulate_media(forced_colors="active")
+    assert shown.page.evaluate("() => matchMedia('(forced-colors: active)').matches")
+    return shown
+
+
+def style(element, name):
+    return element.evaluate("(node, name) => getComputedStyle(node)[name]", name)
+
+
+def test_with_forced_colours_it_is_seen_how_far_a_job_is_and_which_one_is_chosen(forced):
+    rows = forced.find("entry")
+    assert style(rows.first.locator(".gpusched-row-progress"), "backgroundColor") != style(
+        rows.first, "backgroundColor"
+    )
+    chosen, other = rows.filter(has=forced.page.locator("input:checked")), rows.last
+    assert style(chosen, "borderLeftWidth") == "3px"
+    assert style(other, "borderLeftWidth") == "0px"
+    tab, further = forced.find("tab-overview"), forced.find("tab-source")
+    assert style(tab, "borderBottomColor") != style(further, "borderBottomColor")
+
+
+def test_with_forced_colours_the_parts_of_a_bar_differ(forced, tmp_path):
+    parts = forced.find("gpu").first.get_by_test_id("gpusched-part")
+    grounds = {(style(part, "backgroundImage"), style(part, "backgroundColor")) for part in parts.all()}
+    assert len(grounds) == parts.count()
+    forced.page.screenshot(path=tmp_path / "forced.png")
+
+
+@pytest.mark.parametrize("kind", ["server", "daemon", "serve"])
+def test_the_foot_of_a_narrow_panel_is_one_line_without_a_cut(lab, page, kind):
+    Host(page.page, gpus=[gpu()], kind=kind)
+    page.open_lab(lab)
+    page.show_panel()
+    foot = page.find("host")
+    foot.wait_for()
+    foot.evaluate("node => { node.parentElement.style.width = '226px'; }")  # what a panel of 250 pixels leaves
+    assert foot.evaluate(
+        "node => node.scrollWidth <= 226 && node.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
+    )

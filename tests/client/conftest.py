@@ -3,6 +3,7 @@
 import pickle
 import sys
 import threading
+from collections import Counter
 
 import cloudpickle
 import pytest
@@ -60,12 +61,50 @@ class FakeHost:
         self.starts = []
         self.standing, self.orders = [], []
         self.on_wait = None
+        self.arrays, self.acts = [], []
 
     def submit(self, spec):
         job_id = f"job{len(self.specs):05d}"
         self.specs.append(spec)
         self.views[job_id] = a_view(job_id, kind=spec["kind"], outputs=spec.get("outputs", []), advice=self.advice)
         return job_id
+
+    def submit_array(self, common, elements, *, throttle=None):
+        ids = [self.submit({**common, **element}) for element in elements]
+        self.arrays.append((common, elements, throttle))
+        for number, job_id in enumerate(ids):
+            self.views[job_id] |= {
+                "array_id": "array001", "array_index": number, "sweep": elements[number].get("sweep"),
+            }  # fmt: skip
+        return "array001", ids
+
+    def array(self, array_id):
+        found = [view for view in self.views.values() if view["array_id"] == array_id]
+        if not found:
+            raise UnknownJob(array_id)
+        phases = Counter(view["phase"] for view in found)
+        return {
+            "id": array_id, "name": found[0]["name"], "user": "ada", "kind": "script", "count": len(found),
+            "phases": dict(phases), "held": 0, "throttle": None, "submitted_at": 1000.0,
+        }  # fmt: skip
+
+    def hold(self, job_id, cause=None):
+        self.acts.append(("hold", job_id, cause))
+        return self.job(job_id) if job_id != "array001" else {"ids": ["job00000", "job00001"]}
+
+    def release_job(self, job_id):
+        self.acts.append(("release", job_id))
+        return self.job(job_id) if job_id != "array001" else {"ids": ["job00000"]}
+
+    def act_by_name(self, act, pattern, **more):
+        self.acts.append((act, pattern, more))
+        return ["job00000", "job00001"]
+
+    def resubmit_any(self, target, changes=None):
+        if target == "array001":
+            self.resubmissions.append((target, changes))
+            return {"array_id": "array002", "ids": ["again000"]}
+        return {"id": self.resubmit(target, changes)}
 
     def resubmit(self, job_id, changes=None):
         self.job(job_id)
@@ -100,8 +139,9 @@ class FakeHost:
     def resume(self, cause=None):
         return {"drained": None}
 
-    def jobs(self, *, phase=None, name=None, limit=None, all_users=False):
+    def jobs(self, *, phase=None, name=None, array=None, limit=None, all_users=False):
         views = [v for v in self.views.values() if phase in (None, v["phase"]) and name in (None, v["name"])]
+        views = [view for view in views if array in (None, view["array_id"])]
         return views[::-1][:limit]
 
     def job(self, job_id):

@@ -153,7 +153,8 @@ def test_map_queues_a_job_for_each_item_in_their_order():
         defined("def square(x, plus=0): return x * x + plus")["square"], range(3), kwargs={"plus": 1}, vram="1G"
     )
     assert [job.result() for job in jobs] == [1, 2, 5]
-    assert [job.view["name"] for job in jobs] == ["square[0]", "square[1]", "square[2]"]
+    assert [job.view["name"] for job in jobs] == ["square"] * 3
+    assert [job.view["array_index"] for job in jobs] == [0, 1, 2]
 
 
 def test_map_queues_all_or_none(client):

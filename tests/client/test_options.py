@@ -50,7 +50,7 @@ def test_every_option_becomes_its_json_field():
 
 def test_every_field_that_asks_for_something_has_an_option():
     parser = a_parser()
-    what_runs = {"kind", "argv", "path", "args", "parameters", "source", "payload", "notebook"}
+    what_runs = {"kind", "argv", "path", "args", "parameters", "source", "payload", "notebook", "item", "sweep"}
     for field in set(JobSpec.__struct_fields__) - what_runs:
         assert option_of(field) in parser.long_options()
 

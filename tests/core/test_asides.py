@@ -276,6 +276,18 @@ def test_three_quick_failures_in_a_row_hold_what_of_the_batch_still_waits(world)
     assert world.running() == {"elem0003", "other001"}
 
 
+def test_after_a_release_it_takes_three_more(world):
+    world.submit(*array(10, throttle=1))
+    failing(world, 0, 1, 2)
+    for number in range(3, 10):
+        world.tell(ReleaseRequested(f"elem{number:04d}", "ann"))
+    failing(world, 3, 4)
+    world.sleep(5)
+    assert world.running() == {"elem0005"}
+    failing(world, 5)
+    assert sum(one.held is not None for one in world.state.jobs.values()) == 4
+
+
 @pytest.mark.parametrize("between", [0, 2])
 def test_an_end_of_another_kind_begins_anew(world, between):
     world.submit(*array(10, throttle=1))

@@ -32,6 +32,7 @@ from jupyter_gpusched.core.messages import (
     Started,
     StopAttempt,
     Submitted,
+    Together,
     Vanished,
     Voided,
 )
@@ -113,6 +114,10 @@ class Core(RuleBasedStateMachine):
     @rule(job_id=jobs)
     def hold(self, job_id):
         self.tell(job_id, lambda _number: HoldRequested(job_id, "ann"))
+
+    @rule(job_ids=st.lists(jobs, max_size=5), order=st.sampled_from([HoldRequested, ReleaseRequested, CancelRequested]))
+    def act_on_many(self, job_ids, order):
+        self.happen(Together(tuple(order(job_id, "ann") for job_id in job_ids)))
 
     @rule(job_id=jobs)
     def release(self, job_id):

@@ -244,6 +244,7 @@ def test_an_explanation_says_what_is_expected_and_by_what():
     world.submit(job("here", vram=20 * G))
     world.submit(replace(job("later", vram=20 * G), time_limit_s=1200.0))
     told = explanation(world.state, world.state.jobs["later"], world.now)
-    assert told[0].startswith("expected to run for about 10m")
+    assert told[0] == "number 1 of 1 in the queue"
+    assert told[1].startswith("expected to run for about 10m")
     assert "ann has had 0 % of the machine of late; it asks for 83 %" in told
     assert any("cards are kept for it in" in sentence for sentence in told)

@@ -15,6 +15,7 @@ from jupyter_gpusched.launch import means as probing
 from jupyter_gpusched.launch.cgroups import cgroup_of, name_of
 from jupyter_gpusched.launch.means import Hierarchy, Means, find_hierarchy, holes_in, probe, service_of
 from jupyter_gpusched.runner import cgroup
+from jupyter_gpusched.runner.born import fork_into
 from jupyter_gpusched.runner.tree import children, start_time
 
 from .conftest import a_job
@@ -170,6 +171,24 @@ async def test_an_attempt_that_cannot_be_started_leaves_no_cgroup(with_cgroups, 
         _, folder = with_cgroups.start("no-such-program", job=job, cwd=str(with_cgroups.folder / cwd))
         assert isinstance(await with_cgroups.last(job), LaunchFailed)
         assert not is_there(files.read_claim(folder, 1)["cgroup"])
+
+
+@needs_cgroups
+def test_a_child_is_born_in_its_cgroup():
+    home = f"{cgroup.own_cgroup(*HERE.cgroups)}/gpusched-born-{os.getpid()}"
+    assert fork_into(home) is None  # there is none, and then no child either
+    assert cgroup.make(home)
+    try:
+        pid = fork_into(home)
+        if pid == 0:
+            os.execv("/bin/sleep", ["sleep", "600"])
+        if pid is None:
+            pytest.skip("this kernel, or a filter in front of it, lets no child be born in a cgroup")
+        assert list(cgroup.members(home)) == [pid]
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    finally:
+        cgroup.remove(home)
 
 
 @needs_cgroups

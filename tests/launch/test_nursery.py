@@ -4,6 +4,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,8 +83,8 @@ def test_spares_and_nursery_end_with_a_host_that_is_killed():
     """Nobody tells them; their ends of the sockets say it."""
     program = (
         "import os, sys, time\n"
-        "from jupyter_gpusched.launch.nursery import Nursery\n"
-        "nursery = Nursery(os.environ, 2)\n"
+        "from jupyter_gpusched.launch.nursery import of_supervisors\n"
+        "nursery = of_supervisors(os.environ, 2)\n"
         "nursery.fill()\n"
         "print(nursery._process.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -171,7 +172,7 @@ async def test_an_attempt_whose_spare_hangs_before_the_claim_can_be_stopped(read
     assert not (ready.folder / "ran").exists()
 
 
-async def test_a_nursery_that_was_killed_is_started_again_and_nothing_is_lost(ready, monkeypatch):
+async def test_a_nursery_that_was_killed_is_started_again_and_nothing_is_lost(ready):
     spares = await spares_of(ready)
     killed = nursery_of(ready)
     os.kill(killed, signal.SIGKILL)
@@ -180,7 +181,7 @@ async def test_a_nursery_that_was_killed_is_started_again_and_nothing_is_lost(re
         await ready.until(lambda number=number: len(ready.events_of(Exited)) == number)
     assert {event.exit.code for event in ready.events_of(Exited)} == {4}
     assert all(map(gone, spares))
-    monkeypatch.setattr("jupyter_gpusched.launch.nursery.RESTART_S", 0.0)
+    ready.launcher.nursery._restart_s = 0.0
     ready.start("true", job=a_job("eeeeeeee"))
     await ready.until(lambda: len(ready.events_of(Exited)) == 5)
     assert nursery_of(ready) != killed
@@ -222,15 +223,14 @@ async def test_a_spare_takes_little_memory_and_shares_most_of_it(ready):
 
 
 def test_the_nursery_imports_nothing_slow_and_ends_at_once_without_a_host():
-    command = [sys.executable, "-I", "-S", "-X", "importtime", NURSERY]
-    ended = subprocess.run(command, stdin=_closed_socket(), capture_output=True, check=True)
+    with _closed_socket() as control:
+        command = [sys.executable, "-I", "-S", "-X", "importtime", NURSERY, str(control.fileno())]
+        ended = subprocess.run(command, pass_fds=[control.fileno()], capture_output=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.decode().splitlines()}
     assert not imported & {"json", "re", "signal", "enum", "typing", "subprocess", "pathlib", "ctypes", "socket"}
 
 
 def _closed_socket():
-    import socket
-
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()
     return theirs

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 from waiting import wait_for
+
+import jupyter_gpusched
+from jupyter_gpusched.launch.spawn import as_user
 
 WHO = "id -u; id -g; id -G; umask; echo $HOME $USER $LOGNAME $SHELL; pwd; grep NoNewPrivs /proc/self/status; env"
 
@@ -206,3 +215,140 @@ def test_a_folder_that_its_owner_swapped_for_a_link_leads_the_service_nowhere(se
 
 def _status(service):
     return (service.process and open(f"/proc/{service.process.pid}/status").read().splitlines()) or []
+
+
+def test_sighup_reads_the_limits_again_and_ends_nothing(service, ann, admin):
+    limits = service.place / "limits.toml"
+    limits.write_text("[everybody]\nrunning_jobs = 1\n")
+    service.config.write_text(service.config.read_text() + f"c.GpuSched.limits = {str(limits)!r}\n")
+    service.stop()
+    service.start()
+    first, second = ann.submit("sleep", "600"), ann.submit("sleep", "600")
+    words = f"{ann.name} may run 1 job at a time, and 1 is running"
+    wait_for(lambda: words in (ann.ask("GET", f"jobs/{second}")[1]["waiting"] or ""), "no word of the limit")
+    limits.write_text("[everybody]\nruning_jobs = 2\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "line 2: there is no limit 'runing_jobs'" in service.log.read_text(), "the mistake is not told")
+    limits.write_text("[everybody]\nrunning_jobs = 2\n")
+    service.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: ann.ask("GET", f"jobs/{second}")[1]["phase"] == "running", "the new limit does not hold")
+    assert ann.ask("GET", f"jobs/{first}")[1]["phase"] == "running"
+    assert "2" in ann.cli("limits").stdout
+    assert '"SIGHUP"' in json.dumps(admin.ask("GET", "admin/events")[1])
+
+
+def test_limits_of_a_unix_group_hold_for_its_members(service, accounts, ann):
+    limits = service.place / "limits.toml"
+    limits.write_text(f"[everybody]\nqueued_jobs = 0\n[groups.{accounts['group']}]\nqueued_jobs = 5\n")
+    service.config.write_text(service.config.read_text() + f"c.GpuSched.limits = {str(limits)!r}\n")
+    service.stop()
+    service.start()
+    assert ann.ended(ann.submit("true"))["phase"] == "succeeded"
+    assert accounts["group"] in ann.ask("GET", "limits")[1]["groups"]
+
+
+def test_an_administrators_day_on_the_command_line(ann, bob, admin):
+    ann.ended(ann.submit("true"))
+    bob.ended(bob.submit("false"))
+    report = admin.cli("report", "--since", "1h")
+    assert report.returncode == 0, report.stderr
+    assert {line.split()[0] for line in report.stdout.splitlines()} == {"USER", ann.name, bob.name}
+    told = admin.cli("events", "--since", "1h").stdout
+    assert f"submitted by {ann.name} job" in told
+    assert admin.cli("ls", "--all-users").stdout.count("\n") == 3
+    for words in (("report",), ("events",), ("limits", "--all-users"), ("limits", "--reload"), ("ls", "--all-users")):
+        refused = ann.cli(*words)
+        assert refused.returncode == 2, words
+        assert "dministrators" in refused.stderr
+
+
+def test_without_root_it_serves_its_own_user_and_says_so(everybodys_python, service, ann, bob):
+    """Ann starts a service of her own; Bob is turned away in words."""
+    state, socket = ann.home / "own", ann.home / "own.sock"
+    ann.run("chmod", "711", str(ann.home))
+    words = [*_as(ann), everybodys_python, "-m", "jupyter_gpusched.cli", "serve", "--system", f"--socket={socket}"]
+    env = ann.environ | {"GPUSCHED_HOME": str(state), "GPUSCHED_SIMULATE": "1x8G"}
+    log = service.place / "own.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, env=env, cwd=ann.home, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        wait_for((state / "host.json").exists, "it does not start")
+        wait_for(lambda: f"works for {ann.name} alone" in log.read_text(), "it does not say so")
+        for user, status in ((ann, 200), (bob, 403)):
+            user.environ["GPUSCHED_SOCKET"] = str(socket)
+            assert user.ask("GET", "health")[0] == status
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def _as(user):
+    return as_user(user.uid, user.gid, os.getgrouplist(user.name, user.gid))
+
+
+def test_a_python_that_others_cannot_execute_is_refused_at_the_start(service, tmp_path, everybodys_python):
+    """A copy of the package below a folder that only root may enter."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    shutil.copytree(Path(jupyter_gpusched.__file__).parent, hidden / "jupyter_gpusched",
+                    ignore=shutil.ignore_patterns("labextension", "__pycache__"))  # fmt: skip
+    words = [everybodys_python, "-m", "jupyter_gpusched.hosts.daemon", "--system", f"--socket={tmp_path}/s/h.sock"]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(hidden), "GPUSCHED_HOME": str(tmp_path / "state")}
+    done = subprocess.run(words, env=env, cwd="/", capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert "other users cannot run" in done.stderr
+    assert "/opt/jupyter-gpusched" in done.stderr
+
+
+def test_the_unit_of_the_docs_is_one_that_systemd_understands(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd here; run `apt-get install systemd`")
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "shared-machine.md"
+    unit = re.search(r"```ini\n(.*?)```", page.read_text(), re.DOTALL)[1]
+    command = re.search(r"^ExecStart=(\S+) (.*)$", unit, re.MULTILINE)
+    assert command[2].split()[:2] == ["serve", "--system"], "as these tests start it"
+    file = tmp_path / "jupyter-gpusched.service"
+    file.write_text(unit.replace(command[1], sys.executable))  # which is there, as the check wants it
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    about_ours = [line for line in done.stderr.splitlines() if "jupyter-gpusched" in line]
+    assert (done.returncode, about_ours) == (0, []), done.stderr
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _needs_cgroups(ann):
+    if "cgroup" not in ann.ask("GET", "health")[1]["ending"]:
+        pytest.skip("there are no cgroups of version 2 that can be written; a machine with systemd has them")
+
+
+def test_nothing_leaves_a_job_that_hides_its_origin_and_kills_its_supervisor(service, ann):
+    _needs_cgroups(ann)
+    hide = "env -i setsid sh -c 'echo $$ >left; exec sleep 4321' & sleep 1; kill -9 $PPID; sleep 600"
+    job = ann.submit("sh", "-c", hide, cwd=str(ann.home))
+    assert ann.ended(job)["phase"] == "lost"
+    left = int((ann.home / "left").read_text())
+    wait_for(lambda: not _runs(left), "what hid itself goes on")
+    wait_for(lambda: not list(Path("/sys/fs/cgroup").glob(f"**/gpusched-{job}-*")), "its cgroup stays")
+
+
+def test_a_job_cannot_move_itself_out_of_its_cgroup(service, ann):
+    _needs_cgroups(ann)
+    where = "cat /proc/self/cgroup; d=$(find /sys/fs/cgroup -name 'gpusched-*' | head -1); echo $$ >$d/../cgroup.procs"
+    job = ann.submit("sh", "-c", where)
+    ann.ended(job)
+    assert f"gpusched-{job}-1-" in ann.log(job)
+    assert "ermission denied" in ann.log(job)
+
+
+def test_whoever_keeps_the_own_supervisor_from_ending_a_job_does_not_keep_the_service_from_it(service, ann, admin):
+    stubborn = "(while :; do kill -STOP $PPID; sleep 0.01; done) & trap '' TERM; echo on; while :; do sleep 1; done"
+    job = ann.submit("sh", "-c", stubborn, grace="1s")
+    wait_for(lambda: "on" in ann.log(job), "it does not begin")
+    assert admin.ask("POST", f"jobs/{job}/cancel", {"grace": "0s"})[0] == 200
+    view = ann.ended(job)
+    assert view["phase"] in ("cancelled", "lost"), view

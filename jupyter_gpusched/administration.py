@@ -1,0 +1,93 @@
+"""The messages of an administrator's day: limits, the report by user, and who did what when.
+
+A part of the wire like ``wire``; apart from it since neither panel nor job card needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Allowance(msgspec.Struct, kw_only=True):
+    """What a user may have; null = no limit."""
+
+    running_jobs: int | None
+    queued_jobs: int | None
+    gpus: int | None
+    vram_share: float | None
+    cpus: int | None
+    memory_mib: int | None
+    longest_time_s: float | None
+    priorities: list[str] | None
+
+
+class InUse(msgspec.Struct, kw_only=True):
+    """What a user's jobs have now, in the terms of the limits."""
+
+    running_jobs: int
+    queued_jobs: int
+    gpus: int
+    vram_mib: int
+    cpus: int
+    memory_mib: int
+
+
+class OwnLimits(msgspec.Struct, kw_only=True):
+    """The limits that hold for the caller, and what of them is used."""
+
+    user: str
+    groups: list[str]
+    limits: Allowance
+    in_use: InUse
+
+
+class AllLimits(msgspec.Struct, kw_only=True):
+    """All limits in force, as configured in ``file``; what a section does not name is not in it."""
+
+    file: str | None
+    everybody: dict[str, Any]
+    groups: dict[str, dict[str, Any]]
+    users: dict[str, dict[str, Any]]
+
+
+class UserReport(msgspec.Struct, kw_only=True):
+    """One user's jobs that were submitted since a moment. Waits are from submission to the first start, in seconds."""
+
+    user: str
+    jobs: int
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    timeout: int
+    lost: int
+    gpu_hours: float
+    mean_wait_s: float | None
+    longest_wait_s: float | None
+
+
+class Report(msgspec.Struct, kw_only=True):
+    since: float
+    until: float
+    items: list[UserReport]
+    next_cursor: str | None
+
+
+class LogEntry(msgspec.Struct, kw_only=True):
+    """Something that happened. ``user`` owns the job; ``by`` did it, where somebody did."""
+
+    seq: int
+    at: float
+    kind: str
+    job_id: str | None
+    user: str | None
+    by: str | None
+    detail: dict[str, Any]
+
+
+class Log(msgspec.Struct, kw_only=True):
+    items: list[LogEntry]
+    next_cursor: str | None

@@ -1,0 +1,134 @@
+"""Who may start on reserved cards: what would reach into somebody else's window does not start there.
+
+A job of another may start before the window if it will have ended by its time limit; without one
+if three times a long run of such jobs ends before; or if it agreed to be ended (preemptible), which
+it is when the window begins. Nothing else that runs is ended for a reservation. Within the window
+only the holder's jobs start there; a reservation for nobody's jobs keeps its cards for work outside
+the queue. Pure; see ``docs/adr/0013-reservations.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from .booking import assigned, lapsed
+from .history import History
+from .messages import Evicted, MachineChange
+from .model import GpuUuid, Job, Phase
+from .operations import Operations, Reservation
+from .quantities import show_seconds
+from .queue import kin_of
+from .room import Room
+from .state import State
+
+LONG_RUN = 0.95
+MARGIN = 3.0
+"""Without a time limit a job is taken to end within so many times what this share of such jobs does not exceed."""
+
+NONE: frozenset[GpuUuid] = frozenset()
+
+
+class Gates:
+    """The reserved cards at one moment. ``any`` is False on a machine without reservations, where all is open."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self.now = now
+        self.history = state.past.history
+        standing = [one for one in state.operations.reservations.values() if one.end > now]
+        self.any = bool(standing)
+        laid_out = assigned(standing, state.gpus.values()) if standing else {}
+        self.windows = [(one, frozenset(laid_out[one.id])) for one in sorted(standing, key=lambda one: one.start)]
+
+    def shut(self, job: Job) -> frozenset[GpuUuid]:
+        """The cards on which a job may not start now."""
+        if not self.any:
+            return NONE
+        ends_at = -math.inf if job.may_be_evicted else surely_ended(self.history, job, self.now)
+        shut: set[GpuUuid] = set()
+        for one, cards in self.windows:
+            if one.user != job.owner and (one.start <= self.now or ends_at > one.start):
+                shut |= cards
+        return frozenset(shut)
+
+    def causes(self, job: Job) -> list[tuple[Reservation, frozenset[GpuUuid]]]:
+        """The reservations that shut cards to it."""
+        shut = self.shut(job)
+        return [(one, cards) for one, cards in self.windows if one.user != job.owner and cards & shut]
+
+
+def surely_ended(history: History, job: Job, now: float) -> float:
+    """By when a job that starts now will have ended, as surely as can be said; never if nothing is known."""
+    if job.time_limit_s is not None:
+        return now + job.time_limit_s
+    kin = kin_of(job)
+    return now + MARGIN * history.expected_s(kin, LONG_RUN) if history.says_something(kin) else math.inf
+
+
+def seen_past(room: Room, shut: frozenset[GpuUuid]) -> Room:
+    """The room without the cards that are shut."""
+    if not shut:
+        return room
+    return replace(room, offers={uuid: offer for uuid, offer in room.offers.items() if uuid not in shut})
+
+
+def evictions(state: State, now: float) -> Iterator[Evicted]:
+    """Preemptible jobs of others on cards whose window has begun."""
+    gates = Gates(state, now)
+    for one, cards in gates.windows:
+        if one.start > now:
+            return
+        on_cards = {grant.job_id for uuid in cards for grant in state.held.grants.get(uuid, ())}
+        for job_id in sorted(on_cards):
+            job = state.busy[job_id]
+            living = job.phase in {Phase.STARTING, Phase.RUNNING}
+            if living and job.owner != one.user and job.may_be_evicted and _holds(job, cards):
+                yield Evicted(job.id, job.attempt, one.user or one.by, reserved_for(one, now))
+
+
+def ended(state: State, now: float) -> tuple[State, tuple[MachineChange, ...]]:
+    """The state without the reservations that are over."""
+    if not state.operations.reservations:
+        return state, ()
+    operations, changes = lapsed(state.operations, now)
+    return (replace(state, operations=operations), changes) if changes else (state, ())
+
+
+def borders(operations: Operations) -> Iterator[float]:
+    """The moments at which something changes by itself."""
+    for one in operations.reservations.values():
+        yield one.start
+        yield one.end
+
+
+def reserved_for(one: Reservation, now: float) -> str:
+    """As part of a sentence, without times of day: the core knows no zones."""
+    whose = f"{one.user}'s reservation" if one.user is not None else "a reservation for work outside the queue"
+    cause = f" ({one.cause})" if one.cause else ""
+    if one.start > now:
+        when = f"that begins in {show_seconds(one.start - now)} and lasts {show_seconds(one.end - one.start)}"
+    else:
+        when = f"that ends in {show_seconds(one.end - now)}"
+    return f"{whose}{cause} {when}"
+
+
+def reaching_in(state: State, one: Reservation, cards: Sequence[GpuUuid], now: float) -> Mapping[GpuUuid, int]:
+    """How many jobs of others are on each card that nothing surely ends before the window begins."""
+    found: dict[GpuUuid, int] = {}
+    for uuid in cards:
+        jobs = (state.busy[grant.job_id] for grant in state.held.grants.get(uuid, ()))
+        staying = [job for job in jobs if job.owner != one.user and not job.may_be_evicted and job.phase.active]
+        late = [job for job in staying if one.start <= now or _ends(job) > one.start]
+        if late:
+            found[uuid] = len({job.id for job in late})
+    return found
+
+
+def _ends(job: Job) -> float:
+    begun = job.attempts[-1].started_at or job.since
+    return math.inf if job.time_limit_s is None else begun + job.time_limit_s
+
+
+def _holds(job: Job, cards: frozenset[GpuUuid]) -> bool:
+    return any(grant.gpu in cards and grant.attempt == job.attempt for grant in job.grants)

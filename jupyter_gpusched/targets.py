@@ -1,0 +1,91 @@
+"""What a request names: one job, an array, or some elements of one.
+
+``abcd1234`` is a job or an array, ``abcd1234[3]`` an element, ``abcd1234[0-9,12]`` some of them.
+Another's and one that never was are equally unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import anyio
+import anyio.to_thread
+
+from .core.model import BadRequest, Job, JobId, UnknownJob
+from .engine import Engine
+
+Sees = Callable[[str], bool]
+"""Whether jobs of this owner may be seen."""
+
+_SOME = re.compile(r"([a-z0-9]+)\[([^]]*)\]")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Jobs in the order of their numbers. ``one``: a job was named by itself.
+
+    chosen  whether elements were picked by their numbers.
+    """
+
+    jobs: tuple[Job, ...]
+    one: bool
+    chosen: bool = False
+
+
+async def find(text: str, engine: Engine, sees: Sees) -> Target:
+    """The jobs that are meant. Raises ``UnknownJob``, or ``BadRequest`` for numbers that cannot be read."""
+    some = _SOME.fullmatch(text)
+    if some is not None:
+        wanted = _numbers(some[2])
+        jobs = [job for job in await _batch(some[1], engine, sees) if job.array_index in wanted]
+        if not jobs:
+            raise UnknownJob(text)
+        return Target(tuple(jobs), one=False, chosen=True)
+    try:
+        return Target((await engine.job(text, sees),), one=True)
+    except UnknownJob:
+        jobs = await _batch(text, engine, sees)
+        if not jobs:
+            raise
+        return Target(tuple(jobs), one=False)
+
+
+async def find_one(text: str, engine: Engine, sees: Sees) -> Job:
+    """One job, also named as an element of its array. Raises ``UnknownJob``."""
+    if "[" not in text:
+        return await engine.job(text, sees)
+    target = await find(text, engine, sees)
+    if len(target.jobs) != 1:
+        raise BadRequest(f"{text} names {len(target.jobs)} jobs, not one.", field="id", hint="Name one element.")
+    return target.jobs[0]
+
+
+def named(pattern: str, engine: Engine, owner: str) -> Target:
+    """The owner's jobs that have not ended and whose name fits (``run-*``; case counts)."""
+    live = [job for job in engine.state.jobs.values() if job.owner == owner and not job.phase.final]
+    fitting = (job for job in live if fnmatchcase(job.name, pattern))
+    return Target(tuple(sorted(fitting, key=lambda job: (job.submitted_at, job.id))), one=False)
+
+
+async def _batch(batch_id: JobId, engine: Engine, sees: Sees) -> list[Job]:
+    """The jobs of a batch as they are now, in their order; empty where it is unknown or another's."""
+    jobs = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=batch_id))
+    current = [engine.state.jobs.get(job.id, job) for job in reversed(jobs) if sees(job.owner)]
+    return sorted(current, key=lambda job: (job.array_index or 0, job.submitted_at, job.id))
+
+
+def _numbers(text: str) -> frozenset[int]:
+    numbers: set[int] = set()
+    for part in text.split(","):
+        found = _RANGE.fullmatch(part.strip())
+        if found is None:
+            raise BadRequest(
+                f"id: [{text}] cannot be read.", field="id", hint="Elements are named as [3], [0-9] or [0-9,12]."
+            )
+        first, last = int(found[1]), int(found[2] or found[1])
+        numbers.update(range(first, last + 1))
+    return frozenset(numbers)
