@@ -29,13 +29,13 @@ from .core.model import (
     JobId,
     NotAllowed,
     Phase,
+    Terms,
     Unavailable,
     Work,
     WrongPhase,
 )
-from .core.quota import check_queue, check_terms, longest_time_s, waiting_of
-from .core.state import State
-from .drafts import PLACEHOLDER, Raw, Reader, numbered
+from .core.quota import check_queue, check_terms, waiting_of
+from .drafts import PLACEHOLDER, Raw, Reader
 from .engine import Engine
 from .launch.folders import remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
@@ -93,12 +93,11 @@ class Admission:
         runs_as = await self._runs_as(by.user)
         reader = Reader(
             engine.state, engine.store, self._gpus, engine.folder,
-            owner=by.user, home=by.home, runs_as=runs_as, now=engine.clock(),
+            by=by, runs_as=runs_as, now=engine.clock(),
         )  # fmt: skip
         read = partial(reader.read, raws, array=array is not None, throttle=throttle)
         drafts = read() if len(raws) == 1 and _is_light(raws[0]) else await anyio.to_thread.run_sync(read)
-        asked = _on_allowed_terms([replace(draft.job, groups=by.groups) for draft in drafts], engine.state)
-        jobs = await with_parents(asked, engine, owner=by.user)
+        jobs = await with_parents([draft.job for draft in drafts], engine, owner=by.user)
         works = {draft.job.id: draft.work for draft in drafts}
         kept = {draft.job.id: draft.kept for draft in drafts if draft.kept is not None}
         with self._entering(by, len(jobs)):
@@ -131,10 +130,7 @@ class Admission:
                 state = self._engine.state
                 check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
                 if not by.admin:
-                    check_terms(
-                        replace(job, request=terms.request, priority=terms.priority, time_limit_s=terms.time_limit_s),
-                        state,
-                    )
+                    check_terms(_on(terms, job), state)
                 await self._engine.amend(job_id, terms, by=by.user)
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, by.sees)) from None
@@ -252,19 +248,6 @@ class Admission:
         return queued
 
 
-def _on_allowed_terms(jobs: Sequence[Job], state: State) -> list[Job]:
-    """The jobs with the time limits that their owner's limits give them. Raises ``LimitReached``."""
-    allowed = []
-    for number, job in enumerate(jobs):
-        try:
-            check_terms(job, state)
-        except BadRequest as error:
-            raise numbered(error, number, len(jobs)) from None
-        limited = job if job.time_limit_s is not None else replace(job, time_limit_s=longest_time_s(job, state))
-        allowed.append(limited)
-    return allowed
-
-
 def _is_light(raw: Raw) -> bool:
     """Whether nothing needs to be read from files for it, and little be decoded."""
     spec = raw.spec
@@ -272,6 +255,11 @@ def _is_light(raw: Raw) -> bool:
         return False
     payload = spec.get("payload")
     return not isinstance(payload, str) or len(payload) <= LARGE
+
+
+def _on(terms: Terms, job: Job) -> Job:
+    """The job as far as limits look at it, on other terms."""
+    return replace(job, request=terms.request, priority=terms.priority, time_limit_s=terms.time_limit_s)
 
 
 def _too_late(job: Job) -> WrongPhase:

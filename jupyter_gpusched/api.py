@@ -88,8 +88,7 @@ class JobsHandler(Handler):
 
     async def post(self) -> None:
         asked, caller = read_submission(await self.body()), self.caller
-        admission = self.desk.admission
-        ids = await admission.submit(asked.jobs, by=caller, array=asked.array)
+        ids = await self.desk.admission.submit(asked.jobs, by=caller, array=asked.array)
         if not asked.batch:
             self.answer(wire.Created(id=ids[0]), HTTPStatus.CREATED)
             return

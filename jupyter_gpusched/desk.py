@@ -43,6 +43,7 @@ from .launch.means import Means
 from .limits_file import read_limits
 from .places import HostRecord
 from .ports import DuplicateKey
+from .tail import Tail
 from .views import Views
 
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
@@ -118,6 +119,10 @@ class Desk:
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
+    tail: Tail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tail = Tail(self.engine)
 
     def read_limits(self) -> Limits:
         """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""

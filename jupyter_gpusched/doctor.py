@@ -26,7 +26,9 @@ from . import places
 from .client import Client, HostUnreachable
 from .core.model import GpuSchedError
 from .core.quantities import show_mib
+from .find_host import find_host
 from .gpus import parse_simulation, probe
+from .hub_address import HubAddress
 from .launch.means import probe as means_here
 from .store import StoreUnavailable, filesystem, network_filesystem, try_out
 from .store.opening import connect, version_of
@@ -283,13 +285,14 @@ def _host(environ: Mapping[str, str]) -> tuple[Check, Client | None]:
         client = Client.connect(environ=environ)
     except HostUnreachable as error:
         # Having none is the ordinary state before the first job, unless one was named or should be there.
-        expected = bool(environ.get("GPUSCHED_SOCKET")) or _published_alive(environ)
+        named = environ.get("GPUSCHED_SOCKET") or environ.get("GPUSCHED_SERVICE_URL")
+        expected = bool(named) or _published_alive(environ)
         summary = error.message if expected else "none is running; submitting a job starts one"
         return Check("host", not expected, summary, error.hint if expected else None), None
     except GpuSchedError as error:
         return Check("host", False, error.message, error.hint), None
     try:
-        return _describe_host(client.health()), client
+        return _describe_host(client.health(), find_host(environ, start=False)), client
     except GpuSchedError as error:
         client.close()
         return Check("host", False, error.message, error.hint), None
@@ -300,13 +303,13 @@ def _published_alive(environ: Mapping[str, str]) -> bool:
     return record is not None and places.host_alive(record)
 
 
-def _describe_host(health: Mapping[str, Any]) -> Check:
+def _describe_host(health: Mapping[str, Any], where: str | HubAddress) -> Check:
     parts = [
         f"{health.get('kind')} in process {health.get('pid')}",
         f"version {health.get('version')}",
         f"API {health.get('api')}",
         f"epoch {health.get('epoch')}",
-        f"socket {health.get('socket')}",
+        f"address {where}" if isinstance(where, HubAddress) else f"socket {health.get('socket')}",
     ]
     if health.get("simulated"):
         parts.append(f"SIMULATED cards {health['simulated']}")

@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .belongings import NOTEBOOK, PAYLOAD, Content, Folder, Kept, notebook_of
+from .callers import Caller
 from .core.asked import Member
 from .core.ledger import check_fits
 from .core.model import BadRequest, Job, JobId, Kind, Work
+from .core.quota import check_terms, longest_time_s
 from .core.state import State
 from .launch.acting import acting_as
 from .launch.owners import Owner
@@ -80,13 +82,12 @@ class Reader:
     store: Store
     gpus: GpuProvider
     folder_of: Folder
-    owner: str
-    home: str
+    by: Caller
     runs_as: Owner | None
     now: float
 
     def __post_init__(self) -> None:
-        self._surroundings = _surroundings(self.owner, self.home, self.runs_as)
+        self._surroundings = _surroundings(self.by.user, self.by.home, self.runs_as)
         self._codes: dict[tuple[str, str | None], str | None] = {}  # of scripts that were read already
 
     def read(self, raws: Sequence[Raw], *, array: bool, throttle: int | None) -> list[Draft]:
@@ -99,14 +100,14 @@ class Reader:
             try:
                 drafts.append(self._read(raw, self.now + place * BATCH_STEP_S, member))
             except BadRequest as error:
-                raise numbered(error, place, len(raws)) from None
+                raise _numbered(error, place, len(raws)) from None
             except (OSError, ValueError, RecursionError) as error:  # what the file system makes of strange names
-                raise numbered(BadRequest(f"The job cannot be checked: {error}."), place, len(raws)) from None
+                raise _numbered(BadRequest(f"The job cannot be checked: {error}."), place, len(raws)) from None
         return drafts
 
     def _read(self, raw: Raw, at: float, member: Member | None) -> Draft:
         job, work, payload = read_job(
-            raw.spec, job_id=new_id(), owner=self.owner, now=at, home=self.home, surroundings=self._surroundings
+            raw.spec, job_id=new_id(), owner=self.by.user, now=at, home=self.by.home, surroundings=self._surroundings
         )
         repeated = notebook_of(raw.parent, self.folder_of)
         kept: Kept | None = None
@@ -119,9 +120,12 @@ class Reader:
             kept = NOTEBOOK, notebook
         elif payload is not None:
             kept = PAYLOAD, payload if raw.payload is None else raw.payload
-        job = replace(job, member=member, parent_id=raw.parent.id if raw.parent else None)
+        job = replace(job, member=member, parent_id=raw.parent.id if raw.parent else None, groups=self.by.groups)
         job = self._known_again(job, work, notebook)
         check_fits(job.request, self.state.gpus.values(), self.state.settings, cause=self.gpus.cause)
+        check_terms(job, self.state)
+        if job.time_limit_s is None:
+            job = replace(job, time_limit_s=longest_time_s(job, self.state))
         return Draft(job, work, kept)
 
     def _known_again(self, job: Job, work: Work, notebook: bytes | None) -> Job:
@@ -202,7 +206,7 @@ def _works(attempt: Callable[[], object]) -> bool:
     return True
 
 
-def numbered(error: BadRequest, number: int, count: int) -> BadRequest:
+def _numbered(error: BadRequest, number: int, count: int) -> BadRequest:
     if count == 1:
         return error
     return type(error)(f"Job {number} of the batch: {error.message}", field=error.field, hint=error.hint)

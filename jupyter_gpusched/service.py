@@ -37,6 +37,7 @@ from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
+from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
@@ -317,7 +318,9 @@ class Host:
             launcher = partial(launcher, spares=ready, prepared=prepared)
         if self._access.for_others:
             passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
-            launcher = partial(launcher, owners=self._access.owners, environ=passed_on)
+            homes = None if means.cgroups is None else open_homes(means.cgroups)
+            launcher = partial(launcher, owners=self._access.owners, environ=passed_on, homes=homes)
+            means = replace(means, counted_only=uncontrolled(homes))
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:

@@ -8,8 +8,9 @@ what becomes of a job is ``machine``'s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from .frozen import replace
 from .messages import DependencyFailed, LetIn, Unblocked
 from .model import IllegalTransition, Job, JobId, Phase
 from .persistent import Line, Map

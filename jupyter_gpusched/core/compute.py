@@ -8,8 +8,8 @@ taken to be able to fill it. Cards without figures set no limit. Frozen values o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from .frozen import replace
 from .history import History
 from .model import Gpu, GpuUuid, Grant, Job, JobId, Phase
 

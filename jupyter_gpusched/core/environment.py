@@ -45,8 +45,7 @@ PER_ATTEMPT = frozenset(
     }
 )
 
-VARYING = PER_ATTEMPT | {CAP, "CUPY_GPU_MEMORY_LIMIT", "XLA_CLIENT_MEM_FRACTION", "MASTER_ADDR", "MASTER_PORT"}
-"""What may differ between attempts of the same code, and is read by no program before that code runs."""
+_VARYING = PER_ATTEMPT | {CAP, "CUPY_GPU_MEMORY_LIMIT", "XLA_CLIENT_MEM_FRACTION", "MASTER_ADDR", "MASTER_PORT"}
 
 _SECRETS = frozenset(
     {
@@ -79,6 +78,11 @@ _CONTEXT_MIB = 512
 def submitted(environ: Mapping[str, str]) -> dict[str, str]:
     """What a client sends of its own environment, and a host believes of what it was sent."""
     return {name: value for name, value in environ.items() if _travels(name, value)}
+
+
+def varies(name: str) -> bool:
+    """Whether a variable may differ between attempts of the same code; no program reads these before that code runs."""
+    return name in _VARYING or name.startswith(SWEEP)
 
 
 def _travels(name: str, value: str) -> bool:

@@ -8,9 +8,10 @@ least work lost first, never more work than the other job is worth, and no job m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .compute import freed_by
+from .frozen import replace
 from .ledger import asked
 from .model import Claim, GpuUuid, Grant, GrantState, Job, JobId, Outcome, Phase, Priority, Request
 from .past import begun

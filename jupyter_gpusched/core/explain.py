@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from . import asides
 from .alerts import opened
 from .facts import Facts, order_of, rests, waits_since
+from .kept import kept_room
 from .ledger import Card, serves
 from .model import Claim, GpuUuid, Grant, Job, JobId, Outcome, Phase, Priority, Request
 from .operations import LITTLE_MIB
 from .overuse import most_allowed
-from .policy import kept_room
 from .quantities import Mib, show_mib, show_seconds
 from .queue import LineKey, line_key
 from .quota import Quota

@@ -7,13 +7,13 @@ for it. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from .held import Held
 from .model import Gpu, GpuUuid, Job, JobId, Outcome, Priority, Request, Settings
 from .past import Past, footprint, largest_part, machine
-from .policies import Waiting
+from .policies import Columns, Waiting
 from .queue import Queue, line_key
 
 
@@ -34,6 +34,19 @@ class Known(Protocol):
     def by_hand(self) -> Mapping[str, frozenset[JobId]]: ...
     @property
     def past(self) -> Past: ...
+
+
+class Heads(Protocol):
+    """As much as a policy is told of the heads of lines."""
+
+    @property
+    def ages(self) -> Sequence[float]: ...
+    @property
+    def since(self) -> Sequence[float]: ...
+    @property
+    def backlog(self) -> Sequence[float]: ...
+    @property
+    def priorities(self) -> Sequence[Priority]: ...
 
 
 Place = tuple[bool, tuple[float, ...], float, JobId]
@@ -97,6 +110,20 @@ class Facts:
             dealt = self._dealt[job.owner] = self._deal(job.owner)
         return dealt[job.id]
 
+    def orders(self, owner: str, part: float, heads: Heads, expected_s: Sequence[float]) -> list[tuple[float, ...]]:
+        """What the policy says of many jobs of an owner that ask for the same."""
+        columns = Columns(
+            self.now,
+            part,
+            self.share(owner),
+            heads.ages,
+            heads.since,
+            expected_s,
+            heads.priorities,
+            heads.backlog,
+        )
+        return self.policy.orders(columns)
+
     def patience_s(self, job: Job) -> float:
         return self.policy.patience_s(self.waiting(job), self.settings.claim_after_s)
 
@@ -116,10 +143,10 @@ def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobI
     """The whole queue, or what of it is an owner's, in the order in which jobs are looked at."""
     facts = Facts(state, now)
     places = []
-    for (request, _), keyed in state.queue.lines.items():
+    for (request, _), owners in state.queue.lines.items():
         part = facts.part(request)
-        for key, line in keyed.items():
-            if owner is None or owner == key.owner:
+        for of in owners if owner is None else owners.keys() & {owner}:
+            for key, line in owners[of].lines.items():
                 expected_s = facts.history.expected_s(key.kin(request))
                 places += [(facts.place(state.jobs[job_id], expected_s, part), job_id) for _, job_id in line]
     return [job_id for _, job_id in sorted(places)]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from .frozen import replace
 from .persistent import Map
 
 K = TypeVar("K")
@@ -31,7 +32,7 @@ _TRUSTED = 4
 
 _FEWEST_ESTIMATES = 6
 _MOST_TOLD = 4096
-_MIDDLE = 0.5
+MIDDLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Runs:
         return Runs(recent, tuple(ordered))
 
     def quantile(self, share: float) -> float:
-        return self.typical_s if share == _MIDDLE else _quantile(self.ordered, share)
+        return self.typical_s if share == MIDDLE else _quantile(self.ordered, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,15 @@ class Estimates:
 
     recent: tuple[float, ...] = ()
     ordered: tuple[float, ...] = ()
+    _typical: list[float] = field(default_factory=list, compare=False, repr=False)
+
+    def factor(self, share: float) -> float:
+        """By what an estimate is multiplied to be what this share of runs does not exceed."""
+        if share != MIDDLE:
+            return math.exp(_quantile(self.ordered, share))
+        if not self._typical:
+            self._typical.append(math.exp(_quantile(self.ordered, share)))
+        return self._typical[0]
 
     def with_ratio(self, ratio: float) -> Estimates:
         recent = (*self.recent, ratio)[-_KEPT_ESTIMATES:]
@@ -121,8 +131,11 @@ class Outlook(NamedTuple):
         return max(60.0, 0.5 * elapsed_s)
 
 
+Alike = tuple[str, int, float | None, float]
+"""Name, number of GPUs, time limit, and the share of runs that is asked about."""
+
 _NOBODY = Person()
-_Told = dict[tuple[str, int, float | None, float], float]
+_Told = dict[Alike, float]
 _ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
@@ -160,6 +173,12 @@ class History:
         runs = self.people.get(owner, _NOBODY).names.get(name)
         return runs is not None and len(runs.recent) >= KNOWN_AFTER
 
+    def judges_alone(self, person: Person | None) -> bool:
+        """Whether an owner's own past says all about that owner's jobs, whatever is learned of others."""
+        if person is None or len(person.runs.ordered) < _TRUSTED:
+            return False
+        return len(person.estimates.ordered) >= _FEWEST_ESTIMATES
+
     def forgotten(self, earlier: History, owner: str) -> list[str]:
         """Names of this owner that an earlier history knew and this one does not, since there are too many."""
         before, now = earlier.people.get(owner, _NOBODY).names, self.people.get(owner, _NOBODY).names
@@ -167,17 +186,27 @@ class History:
             return []
         return [name for name in before if name not in now and earlier.knows(owner, name)]
 
-    def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
+    def expected_s(self, kin: Kin, share: float = MIDDLE) -> float:
         """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
         return self.expected_of(kin.owner, kin.name, kin.gpus, kin.limit_s, share)
 
-    def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = _MIDDLE) -> float:
+    def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = MIDDLE) -> float:
         """The same for somebody who has not made a ``Kin`` of it; asked very often."""
         own = self._told.get(owner)
         told = None if own is None else own.get((name, gpus, limit_s, share))
         if told is None:
             told = self._told_by_all.get((owner, name, gpus, limit_s, share))
         return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
+
+    def expected_of_many(self, owner: str, kins: Sequence[Alike]) -> list[float]:
+        """The same of many of an owner's jobs at once."""
+        told = self._told.get(owner)
+        if told is not None:
+            try:
+                return [told[kin] for kin in kins]
+            except KeyError:
+                pass  # some of them were not asked about since something was learned
+        return [self.expected_of(owner, name, gpus, limit_s) for name, gpus, limit_s, _ in kins]
 
     def _newly_expected(self, kin: Kin, share: float) -> float:
         person = self.people.get(kin.owner, _NOBODY)
@@ -220,9 +249,14 @@ class History:
         """Whether it would be the same now; its kin must be."""
         return (
             outlook.since_s <= elapsed_s < outlook.until_s
-            and (outlook.of_all is None or outlook.of_all is self.runs)
+            and (outlook.of_all is None or outlook.of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
             and outlook.person is self.people.get(owner, _NOBODY)
         )
+
+    def _still_unheard_of(self, outlook: Outlook, elapsed_s: float) -> bool:
+        """Whether nothing was known of such long runs, and nothing is."""
+        ordered = self.runs.ordered
+        return outlook.total_s is None and (len(ordered) < _TRUSTED or ordered[-_TRUSTED] <= elapsed_s)
 
     def compute(self, owner: str, name: str) -> float | None:
         """The share of a card's processors that such jobs used, or those of their owner; None = never seen."""
@@ -264,11 +298,11 @@ class History:
         """The user's estimate in the light of that user's earlier ones, or of everybody's."""
         if not kin.limit_s:
             return None
-        ratios = self.people.get(kin.owner, _NOBODY).estimates.ordered
-        if len(ratios) < _FEWEST_ESTIMATES:
-            ratios = self.estimates.ordered
-        if len(ratios) >= _FEWEST_ESTIMATES:
-            return kin.limit_s * math.exp(_quantile(ratios, share))
+        estimates = self.people.get(kin.owner, _NOBODY).estimates
+        if len(estimates.ordered) < _FEWEST_ESTIMATES:
+            estimates = self.estimates
+        if len(estimates.ordered) >= _FEWEST_ESTIMATES:
+            return kin.limit_s * estimates.factor(share)
         return kin.limit_s * (0.5 if share <= 0.6 else 1.0)
 
 

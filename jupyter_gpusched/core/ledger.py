@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .frozen import replace
 from .held import Held
 from .model import BadRequest, Gpu, GpuUuid, Grant, GrantState, Job, JobId, NeverFits, Request, Settings
 from .quantities import Mib
@@ -102,6 +103,8 @@ def foreign_use(gpu: Gpu, holders: Iterable[JobId]) -> Mib | None:
         used = None if gpu.free is None else Mib(gpu.total - gpu.reserved - gpu.free)
     if used is None:
         return None
+    if not gpu.used_by_job and not gpu.used_by_earlier:
+        return used
     ours = sum(gpu.used_by_job.get(job_id, 0) + gpu.used_by_earlier.get(job_id, 0) for job_id in set(holders))
     return Mib(max(0, used - ours))
 
@@ -120,12 +123,13 @@ def _remembered(gpu: Gpu, held: Held, settings: Settings, now: float) -> Card:
 
 
 def _card(gpu: Gpu, grants: Sequence[Grant], settings: Settings, now: float) -> Card:
-    unseen = promised_but_unseen(gpu, grants)
+    promised = sum([grant.promised for grant in grants])
+    unseen = promised_but_unseen(gpu, grants) if gpu.used_by_job or gpu.used_by_earlier else promised
     return Card(
         gpu=gpu,
         usable=usable(gpu, settings),
         grants=tuple(grants),
-        promised=Mib(sum(grant.promised for grant in grants)),
+        promised=Mib(promised),
         foreign=foreign_use(gpu, (grant.job_id for grant in grants)),
         available=None if gpu.free is None else Mib(gpu.free - headroom(gpu, settings) - unseen),
         obstacle=_obstacle(gpu, settings, now),

@@ -9,10 +9,10 @@ other jobs, of cards or of the queue.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain
 
 from .asked import Hold
+from .frozen import replace
 from .messages import (
     Amended,
     CancelRequested,

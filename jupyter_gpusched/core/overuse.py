@@ -7,9 +7,9 @@ row. A job's own figures only; what is done about it is ``enforce``'s.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
+from .frozen import replace
 from .ledger import usable
 from .model import Gpu, GpuUuid, Grant, Job, Overuse, Settings
 from .quantities import Mib

@@ -7,8 +7,9 @@ attempt that has just ended teaches, a job that is submitted is appraised. Froze
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from .frozen import replace
 from .held import Held
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
@@ -110,7 +111,8 @@ def appraised(
     told = []
     for job in jobs:
         work = round(past.history.expected_s(kin_of(job)) * footprint(job.request, gpus.values()))
-        told.append(replace(job, work=work, backlog_s=round(ahead / (_USUAL_LOAD * capacity), 1)))
+        backlog_s = round(ahead / (_USUAL_LOAD * capacity), 1)
+        told.append(replace(job, request=queue.one_of(job.request), work=work, backlog_s=backlog_s))
         ahead += work
     return tuple(told)
 

@@ -9,7 +9,7 @@ setting ``GpuSched.policy``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -43,6 +43,19 @@ class Waiting(NamedTuple):
     backlog_s: float
 
 
+class Columns(NamedTuple):
+    """Many waiting jobs of one owner that ask for the same, each of them as ``Waiting`` has it."""
+
+    now: float
+    part: float
+    share: float
+    submitted_at: Sequence[float]
+    since: Sequence[float]
+    expected_s: Sequence[float]
+    priorities: Sequence[Priority]
+    backlog_s: Sequence[float]
+
+
 _BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
 """Where age decides, a high job counts as submitted an hour earlier, a low one as much later."""
 
@@ -72,6 +85,14 @@ class Policy:
         """Smaller goes first. It may depend on time, and must not on what else waits."""
         return (job.submitted_at - _BONUS_S[job.priority],)
 
+    def orders(self, jobs: Columns) -> list[tuple[float, ...]]:
+        """The same of many at once; a policy that is asked about thousands of jobs may have a quicker way."""
+        now, part, share, *columns = jobs
+        return [
+            self.order(Waiting(at, max(0.0, now - since), expected_s, part, share, priority, backlog_s))
+            for at, since, expected_s, priority, backlog_s in zip(*columns, strict=True)
+        ]
+
     def patience_s(self, job: Waiting, claim_after_s: float) -> float:
         """How long others may pass the job before cards are kept for it. ``claim_after_s`` is the setting."""
         return claim_after_s + 3.0 * job.expected_s + 5.0 * job.backlog_s
@@ -97,6 +118,25 @@ class Hybrid(Policy):
         fair = (1.0 + self.share_scale * job.share) ** self.share_weight
         patience = 14400.0 + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
         return (size * fair / (1.0 + job.waited_s / patience),)
+
+    def orders(self, jobs: Columns) -> list[tuple[float, ...]]:
+        if type(self).order is not Hybrid.order:
+            return Policy.orders(self, jobs)
+        now, per_expected, per_backlog = jobs.now, self.per_expected, self.per_backlog
+        weight, fair = jobs.part**self.size_weight, (1.0 + self.share_scale * jobs.share) ** self.share_weight
+        return [
+            (
+                expected_s
+                * weight
+                * fair
+                / (
+                    1.0
+                    + (now - since if now > since else 0.0)
+                    / (14400.0 + per_expected * expected_s + per_backlog * backlog_s)
+                ),
+            )
+            for since, expected_s, backlog_s in zip(jobs.since, jobs.expected_s, jobs.backlog_s, strict=True)
+        ]
 
     def patience_s(self, job: Waiting, claim_after_s: float) -> float:
         return claim_after_s + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
@@ -133,7 +173,7 @@ class Fair(Policy):
     urgent_first: bool = True
 
     def order(self, job: Waiting) -> tuple[float, ...]:
-        return round(job.share, 4), job.submitted_at
+        return round(job.share, 7), job.submitted_at
 
 
 DEFAULT = Hybrid()

@@ -17,13 +17,14 @@ from itertools import islice
 from .choice import beneficiary, noted
 from .evict import being_cleared, clear_for, keep_cleared
 from .facts import Facts, Place, rests, waits_since
+from .kept import claim_order
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
 from .past import footprint
-from .persistent import Line
 from .queue import Lines, Rank, line_key
 from .quota import Quota
 from .reservations import Gates, seen_past
+from .rivals import Alone, Rivals
 from .room import Fit, Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
 from .state import State
@@ -39,42 +40,12 @@ def plan(state: State, now: float) -> tuple[Decision, ...]:
     return Pass(state, now).run() if state.queue else ()
 
 
-def kept_room(state: State, now: float, *, apart_from: JobId | None = None) -> Room:
-    """The room as a job meets it that no card is kept for, or for ``apart_from`` that one's own claim aside."""
-    room = open_room(state, now)
-    claimants = sorted((state.jobs[job_id] for job_id in state.claimants), key=_claim_order)
-    for job in claimants:
-        if job.id != apart_from:
-            room = _kept_for(state, room, job, now)
-    return room
-
-
-def _claim_order(job: Job) -> tuple[bool, float, str]:
-    return job.claim is not None and not job.claim.evicting, job.submitted_at, job.id
-
-
-def _kept_for(state: State, room: Room, job: Job, now: float) -> Room:
-    claim = job.claim
-    if claim is None:
-        return room
-    if claim.evicting:
-        return keep_cleared(state, room, job.request, claim, ())
-    if claim.firm:
-        return keep(room, job.request, claim, started_since(state, claim))
-    seen = seen_past(room, Gates(state, now).shut(job))
-    found = shadow(state, seen, job.request, now, preferred=claim.gpus)
-    return room if found is None else kept_softly(room, job.request, found, claim.due)
-
-
 _Alike = tuple[Request, bool, float | None, frozenset[GpuUuid]]
 """What decides whether a job fits: request, end before the claimed moment, use of processors, cards shut to it."""
 
 _Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
 
-
-_Row = tuple[Request, float, Line[Rank], float, float | None]
-"""A line in the pass: its request, what part of the machine that is, the jobs, their run time and use of processors."""
 
 _OLDEST = 128
 """So many jobs are asked in a pass whether their patience is over."""
@@ -95,10 +66,9 @@ class Pass:
         self.decisions: list[Decision] = []
         self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
         self.evicted: set[JobId] = set()
-        self.rows: list[_Row] = []
-        self.rest: dict[int, Iterator[Rank]] = {}  # of a line more than its first job was looked at
-        self.heads: list[_Head] = []
-        self.alike: list[list[_Head]] = []  # heads apart from those, by what fits or does not fit together
+        self.rows: list[Alone] = []
+        self.rest: list[Iterator[Rank]] = []  # what is left of each of these lines
+        self.heads: list[_Head] = []  # of them those that come after claims
         self.urgent: list[_Head] = []
         self.dropped: set[JobId] = set()  # whose claim was given up in this pass
         self.resting: set[JobId] = set()  # those of them that get none for a while
@@ -118,8 +88,7 @@ class Pass:
             claimant = self._serve(claimant)
         if len(self.evicted) > evicted:
             self._try_in_turn(passed)
-        self._gather_late()
-        self._go_through()
+        self._go_through(self._gather_late())
         self._settle()
         return tuple(self.decisions)
 
@@ -129,30 +98,43 @@ class Pass:
         """The heads of lines that may go before claims: urgent ones, and what an owner's order may bring there."""
         if not self.policy.urgent_first:
             return
-        queue, by_hand = self.state.queue, self.state.by_hand
-        for group, keyed in queue.lines.items():
-            if group.urgent and (self.policy.strict or self.policy.evicts or self._fits_at_best(group.request)):
-                self._join(group.request, self.facts.part(group.request), keyed)
+        by_hand = self.state.by_hand
+        everything = self.policy.strict or self.policy.evicts
+        for group, owners in self.state.queue.lines.items():
+            if group.urgent and (everything or self._fits_at_best(group.request)):
+                for own in owners.values():
+                    self._join(group.request, own.lines)
             elif by_hand and not group.urgent and (self.policy.strict or self._fits_at_best(group.request)):
-                in_order = {key: line for key, line in keyed.items() if key.by_hand}
-                if in_order:
-                    self._join(group.request, self.facts.part(group.request), in_order)
+                for owner in by_hand:
+                    if owner in owners:
+                        self._join(group.request, {k: line for k, line in owners[owner].lines.items() if k.by_hand})
         heapify(self.urgent)
 
-    def _gather_late(self) -> None:
-        """The heads of the other lines that might start, as far as claims leave room for them."""
+    def _gather_late(self) -> list[Rivals]:
+        """The other lines that might start, as far as claims leave room for them, by what they ask for."""
         strict, urgent_first, evicts = self.policy.strict, self.policy.urgent_first, self.policy.evicts
-        by_hand = bool(self.state.by_hand)
-        for (request, urgent), keyed in self.state.queue.lines.items():
+        gathered = []
+        for (request, urgent), owners in self.state.queue.lines.items():
             if urgent and urgent_first:
                 continue
             all_of_them = strict or (urgent and evicts)
             if not (all_of_them or self._fits_at_best(request)):
                 continue
-            brief = not all_of_them and not self._fits_long(request)
-            if by_hand and urgent_first:
-                keyed = {key: line for key, line in keyed.items() if not key.by_hand}  # noqa: PLW2901
-            self._join(request, self.facts.part(request), keyed, brief=brief)
+            rivals = Rivals(self.facts, request, evicts=urgent and evicts, measured=self.measured)
+            long = all_of_them or self._fits_long(request)
+            within_s = math.inf if long else self.room.brief_until - self.now
+            for owner, own in owners.items():
+                rivals.add(owner, own, within_s)
+                if owner in self.state.by_hand and not urgent_first:
+                    self._join(request, {key: line for key, line in own.lines.items() if key.by_hand})
+            gathered.append(rivals)
+        for place, number, job_id in self.heads:
+            line = self.rows[number]
+            insists = evicts and self.state.jobs[job_id].priority is Priority.HIGH
+            one = Rivals(self.facts, line[0], evicts=insists, measured=self.measured)
+            one.add_one(place, job_id, line, self.rest[number])
+            gathered.append(one)
+        return gathered
 
     def _fits_at_best(self, request: Request) -> bool:
         """Whether it would fit a job that ends at once and hardly computes; what is kept later is less still."""
@@ -170,54 +152,31 @@ class Pass:
         """Whether it would fit a job that goes on for ever; only a soft claim makes a difference."""
         return math.isinf(self.room.brief_until) or find(self.room, request, compute=0.01) is not None
 
-    def _join(self, request: Request, part: float, lines: Lines, *, brief: bool = False) -> None:
-        """``brief``: only those whose jobs will have ended when the claimed place is complete."""
-        facts, jobs, placed, rows = self.facts, self.state.jobs, self.placed, self.rows
-        history = facts.history
-        gpus, now, brief_until, compute = request.gpus, self.now, self.room.brief_until, None
-        early: list[_Head] = []  # of jobs that will have ended by then, and of all others
-        late: list[_Head] = []
+    def _join(self, request: Request, lines: Lines) -> None:
+        """Put up lines each by itself: urgent ones, and those whose places their owner has given them."""
         for key, line in lines.items():
-            expected_s = history.expected_of(key.owner, key.name, gpus, key.limit_s)
-            ends_early = now + expected_s <= brief_until
-            if brief and not ends_early:
-                continue
-            if self.measured:
-                compute = history.compute(key.owner, key.name)
-            number = len(rows)
-            rows.append((request, part, line, expected_s, compute))
-            job = jobs[line.first.job_id]
-            if self._is_barred(job):  # and with it all of its line
-                continue
-            head: _Head | None
-            if job.claim is None and job.not_before is None and job.id not in placed:  # nearly always
-                head = facts.place(job, expected_s, part), number, job.id
-            else:
-                self.rest[number] = iter(line)
-                head = self._next(number)
-            if head is None:
-                continue
-            if not head[0][0]:
-                self.urgent.append(head)
-            elif self.measured or key.by_hand or self.gates.any:
-                self.heads.append(head)
-            else:
-                (early if ends_early else late).append(head)
-        self.alike += [heads for heads in (early, late) if heads]
+            expected_s = self.facts.history.expected_of(key.owner, key.name, request.gpus, key.limit_s)
+            compute = self.facts.history.compute(key.owner, key.name) if self.measured else None
+            number = len(self.rows)
+            self.rows.append((request, line, expected_s, compute))
+            self.rest.append(iter(line))
+            head = self._next(number)
+            if head is not None:
+                (self.heads if head[0][0] else self.urgent).append(head)
 
     def _next(self, number: int) -> _Head | None:
         """The first job left of a line that may be tried at all."""
-        _, part, line, expected_s, _ = self.rows[number]
-        rest = self.rest.get(number)
-        if rest is None:
-            rest = self.rest[number] = islice(line, 1, None)
-        for rank in rest:
+        request, _, expected_s, _ = self.rows[number]
+        for rank in self.rest[number]:
             job = self.state.jobs[rank.job_id]
-            if self._is_barred(job):
+            if self._is_barred(job):  # and with it all of its line
                 return None
-            if self._is_free(job) and not rests(job, self.now):
-                return self.facts.place(job, expected_s, part), number, job.id
+            if self._may_be_tried(job):
+                return self.facts.place(job, expected_s, self.facts.part(request)), number, job.id
         return None
+
+    def _may_be_tried(self, job: Job) -> bool:
+        return self._is_free(job) and not rests(job, self.now)
 
     def _is_free(self, job: Job) -> bool:
         """Whether nothing has been decided about a job, in this pass or as a claim before it."""
@@ -237,7 +196,7 @@ class Pass:
         while heads:
             head = heappop(heads)
             _, number, job_id = head
-            if self._try(self.state.jobs[job_id], number):
+            if self._try(self.state.jobs[job_id], *self.rows[number][2:]):
                 following = self._next(number)
                 if following is not None and following[0][0]:
                     self.heads.append(following)
@@ -250,38 +209,30 @@ class Pass:
         heapify(passed)
         return passed if len(self.evicted) == evicted else self._try_in_turn(passed)
 
-    def _go_through(self) -> None:
+    def _go_through(self, gathered: list[Rivals]) -> None:
         """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
-        apart: dict[tuple[int, Priority, bool, float | None, frozenset[GpuUuid]], list[_Head]] = {}
-        for head in self.heads:
-            request, _, _, expected_s, compute = self.rows[head[1]]
-            ends_early = self.now + expected_s <= self.room.brief_until
-            job = self.state.jobs[head[2]]
-            kind = id(request), job.priority, ends_early, compute, self.gates.shut(job)
-            apart.setdefault(kind, []).append(head)
-        firsts = []
-        for heads in (*self.alike, *apart.values()):
-            heapify(heads)
-            evicts = self.policy.evicts and self.state.jobs[heads[0][2]].priority is Priority.HIGH
-            firsts.append((heads[0], heads, evicts))
+        firsts = [(*first, number) for number, rivals in enumerate(gathered) if (first := rivals.first()) is not None]
         heapify(firsts)
         while firsts:
-            (_, number, job_id), heads, evicts = heappop(firsts)
-            heappop(heads)
-            if self._try(self.state.jobs[job_id], number):
-                following = self._next(number)
-                if following is not None and following[0][0]:
-                    heappush(heads, following)
+            _, row, number = heappop(firsts)
+            rivals = gathered[number]
+            job = self.state.jobs[rivals.job(row)]
+            if self._is_barred(job):  # and with it all of its line
+                rivals.leave(row)
+            elif not self._may_be_tried(job) or self._try(job, *rivals.expected(row)):
+                rivals.advance(row, self._may_be_tried)
             elif self.policy.strict:
                 return
-            elif not evicts:
-                continue
-            if heads:
-                heappush(firsts, (heads[0], heads, evicts))
+            elif rivals.evicts or self.gates.any:  # others may be let in where this one is not
+                rivals.leave(row)
+            else:
+                rivals.failed(row, self.room.brief_until - self.now)
+            first = rivals.first()
+            if first is not None:
+                heappush(firsts, (*first, number))
 
-    def _try(self, job: Job, number: int) -> bool:
+    def _try(self, job: Job, expected_s: float, compute: float | None) -> bool:
         """Whether the next of the line may be looked at: this one was decided about, starts, or evicts others."""
-        _, _, _, expected_s, compute = self.rows[number]
         return (
             job.id in self.placed
             or self._is_barred(job)
@@ -454,7 +405,7 @@ class Pass:
 
     def _serve_evictors(self) -> None:
         """Jobs for which others were evicted: they start, or what they wait for is still leaving, or it was in vain."""
-        claimants = sorted((self.state.jobs[job_id] for job_id in self.state.claimants), key=_claim_order)
+        claimants = sorted((self.state.jobs[job_id] for job_id in self.state.claimants), key=claim_order)
         evictors = [(job, job.claim) for job in claimants if job.claim is not None and job.claim.evicting]
         for at, (job, claim) in enumerate(evictors):
             room, compute = self.room, self._compute(job)

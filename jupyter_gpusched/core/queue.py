@@ -8,9 +8,10 @@ of lines only. Frozen. Which line comes first is ``policies``'.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
+from .frozen import replace
 from .history import History, Kin
 from .model import Job, JobId, Phase, Priority, Request
 from .persistent import Line, Map
@@ -52,22 +53,39 @@ Lines = Mapping[LineKey, Line[Rank]]
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """The lines of one owner in a group. ``known``: what was worked out of them, good as long as they are the same."""
+
+    lines: Lines
+    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     """All that wait, and beside their lines what would otherwise have to be searched for.
 
+    lines     by group and owner.
     ages      all by submission.
     work      what they were expected to take, MiB of all cards times seconds.
     nameless  those whose name says nothing yet, by owner and name, by submission.
+    requests  equal requests are kept once only.
     """
 
-    lines: Mapping[Group, Lines] = field(default_factory=dict)
+    lines: Mapping[Group, Mapping[str, Own]] = field(default_factory=dict)
     ages: Line[Rank] = Line()  # noqa: RUF009  frozen
     work: int = 0
     nameless: Map[Line[Rank]] = field(default_factory=Map)
+    requests: dict[Request, Request] = field(default_factory=dict, compare=False, repr=False)
+
+    def one_of(self, request: Request) -> Request:
+        """The request, as the one value that equal ones share as long as there are not too many."""
+        if len(self.requests) > _MOST_REQUESTS:
+            self.requests.clear()
+        return self.requests.setdefault(request, request)
 
     def moved(self, before: Sequence[Job | None], after: Sequence[Job], history: History) -> Queue:
         """The queue after some jobs changed: who joins a line, who leaves one, and who changes lines."""
-        lines: dict[Group, dict[LineKey, Line[Rank]]] = {}
+        lines: _Opened = {}
         nameless: dict[str, Line[Rank]] = {}
         ages, work = self.ages, self.work
         for was, is_now in zip(before, after, strict=True):
@@ -78,9 +96,7 @@ class Queue:
             for job, place, joins in ((was, old, False), (is_now, new, True)):
                 if job is not None and place is not None:
                     group, key, at, both = place
-                    opened = lines.get(group)
-                    if opened is None:
-                        opened = lines[group] = dict(self.lines.get(group, {}))
+                    opened = self._opened(lines, group, job.owner)
                     by_age = at if job.place_at is None else age(job)
                     ages = ages.with_item(by_age) if joins else ages.without_item(by_age)
                     _move(opened, key, at, joins=joins)
@@ -91,7 +107,7 @@ class Queue:
             return self
         emptied = [both for both, line in nameless.items() if not line]
         filled = {both: line for both, line in nameless.items() if line}
-        return Queue(self._with(lines), ages, work, self.nameless.changed(filled, emptied))
+        return Queue(self._with(lines), ages, work, self.nameless.changed(filled, emptied), self.requests)
 
     def with_known(self, owner: str, name: str, jobs: Mapping[JobId, Job]) -> Queue:
         """The queue after the past has begun to say something of a name: its jobs get lines of their own."""
@@ -102,11 +118,9 @@ class Queue:
         for at in nameless:
             job = jobs[at.job_id]
             leaving.setdefault((_group(job), _line_key(job, "")), []).append(rank(job))
-        lines: dict[Group, dict[LineKey, Line[Rank]]] = {}
+        lines: _Opened = {}
         for (group, key), ranks in leaving.items():
-            opened = lines.get(group)
-            if opened is None:
-                opened = lines[group] = dict(self.lines[group])
+            opened = self._opened(lines, group, owner)
             opened[key._replace(name=name)] = Line(ranks)
             opened[key] = opened[key].without(ranks)
             if not opened[key]:
@@ -118,12 +132,13 @@ class Queue:
         """The queue after the past has forgotten a name: its jobs stand with all nameless ones again."""
         if not name:
             return self
-        lines: dict[Group, dict[LineKey, Line[Rank]]] = {}
+        lines: _Opened = {}
         both = _both(owner, name)
         nameless = self.nameless.get(both, _NO_LINE)
-        for group, keyed in self.lines.items():
-            for key in [key for key in keyed if (key.owner, key.name) == (owner, name)]:
-                opened = lines.setdefault(group, dict(keyed))
+        for group, owners in self.lines.items():
+            keyed = owners[owner].lines if owner in owners else {}
+            for key in [key for key in keyed if key.name == name]:
+                opened = self._opened(lines, group, owner)
                 for at in opened.pop(key):
                     _move(opened, key._replace(name=""), at, joins=True)
                     nameless = nameless.with_item(age(jobs[at.job_id]))
@@ -137,15 +152,36 @@ class Queue:
     def __len__(self) -> int:
         return len(self.ages)
 
-    def _with(self, changed: Mapping[Group, Lines]) -> Mapping[Group, Lines]:
-        merged = {**self.lines, **changed}
-        for group, keyed in changed.items():
-            if not keyed:
-                del merged[group]
+    def _opened(self, lines: _Opened, group: Group, owner: str) -> dict[LineKey, Line[Rank]]:
+        """The owner's lines there, to be changed."""
+        owners = lines.setdefault(group, {})
+        opened = owners.get(owner)
+        if opened is None:
+            own = self.lines.get(group, {}).get(owner)
+            opened = owners[owner] = {} if own is None else dict(own.lines)
+        return opened
+
+    def _with(self, changed: _Opened) -> Mapping[Group, Mapping[str, Own]]:
+        merged = dict(self.lines)
+        for group, opened in changed.items():
+            owners = dict(merged.get(group, {}))
+            for owner, lines in opened.items():
+                if lines:
+                    owners[owner] = Own(lines)
+                else:
+                    owners.pop(owner, None)
+            if owners:
+                merged[group] = owners
+            else:
+                merged.pop(group, None)
         return merged
 
 
+_Opened = dict[Group, dict[str, dict[LineKey, Line[Rank]]]]
+"""Lines that are being changed, by group and owner."""
+
 _NO_LINE: Line[Rank] = Line()
+_MOST_REQUESTS = 4096
 
 
 def _both(owner: str, name: str) -> str:

@@ -75,7 +75,8 @@ class Quota:
 
     def took(self, job: Job) -> None:
         """The job starts, or others are ended for it."""
-        if self._limits:
+        counted = job.claim is not None and job.claim.evicting
+        if self._limits and not counted:
             self._used[job.owner] = self.use(job.owner).with_job(job.request, _vram_of(job.request, self._state))
 
     def use(self, owner: str) -> Use:

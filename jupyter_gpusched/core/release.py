@@ -7,8 +7,8 @@ on memory that is still in use. One job's grants only; the sums per card are the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from .frozen import replace
 from .model import Gpu, GpuUuid, Grant, GrantState, Job, JobId, Settings
 from .quantities import Mib
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .compute import demand_on
+from .frozen import replace
 from .ledger import Card, asked, read_books, serves
 from .model import Claim, Floor, GpuUuid, Grant, GrantState, Job, Request, Settings
 from .quantities import Mib

@@ -7,9 +7,10 @@ waiting job if they end before that moment, or leave its place free at that mome
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
+from .frozen import replace
 from .history import Outlook
 from .model import GpuUuid, Grant, Job, JobId, Phase, Request
 from .past import begun

@@ -8,9 +8,10 @@ were promised, ended ones whose memory is free at once. Deterministic; no clock,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from .frozen import replace
 from .ledger import check_fits
 from .messages import Event, Exited, Instruction, Launch, Sampled, Started, StopAttempt, Submitted
 from .model import ExitRecord, Gpu, Job, JobId, NeverFits, Settings

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .asides import Asides, Batch, consequences, entered
 from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
+from .frozen import replace
 from .held import Held
 from .idle import Key, Quiet, observe, remembered
 from .journal import KINDS, detail_of

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 HALF_LIFE_S = 4 * 3600.0
-_FORGOTTEN = 1e-4
+_FORGOTTEN = 1e-7
+"""Less than a small job of some seconds: also who has had only that comes after who has had nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from . import processes
 from .door import attempt_folder
 from .ends import exit_record
 from .folders import lay_folder
+from .homes import Homes, clear, entering
 from .logs import log_tail
 from .means import Means
 from .nursery import of_supervisors
@@ -46,6 +47,9 @@ ORDINARY_END_S = 0.2
 
 SWEEP_S = 10.0
 """So long SIGKILL is repeated on what a dead supervisor left, before it is named and let go."""
+
+ENFORCED_S = 20.0
+"""So long after its grace an attempt of another user may still end by its supervisor's hand."""
 
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
@@ -66,6 +70,7 @@ class LocalLauncher:
     spares    so many supervisors are kept ready once the first attempt was started.
     prepared  for so many kinds of cells a process is kept prepared once the first of its kind was started.
     owners    finds the unix user as whom the jobs of an owner run.
+    homes     makes cgroups for what runs as others.
     """
 
     def __init__(
@@ -79,11 +84,13 @@ class LocalLauncher:
         spares: int = 0,
         prepared: int = 0,
         owners: Owners = ourselves,
+        homes: Homes | None = None,
     ) -> None:
         self._report = report
         self._log_limit = log_limit
         self._means = means
         self._whose = Whose(owners)
+        self._homes = homes
         self._clock = clock
         self._environ = environ
         self.nursery = of_supervisors(environ, spares)
@@ -105,9 +112,16 @@ class LocalLauncher:
             owner = self._whose.owner(order.job)
             if owner is not None:
                 lay_folder(order.folder, owner)
+                watch.home = self._homes.make(order, marker) if self._homes is not None else None
+                means = replace(means, cgroups=None)
             watch.uid = None if owner is None else owner.uid
             content = supervisor_order(
-                order, passed_on=self._environ, marker=marker, log_limit=self._log_limit, means=means
+                order,
+                passed_on=self._environ,
+                marker=marker,
+                log_limit=self._log_limit,
+                means=means,
+                home=watch.home,
             )
             place = attempt_folder(order.folder, order.attempt)
             ready = None
@@ -116,7 +130,8 @@ class LocalLauncher:
             if ready is not None:
                 watch.child, watch.spare_since, watch.wake = ready
             else:
-                watch.child, watch.wake = spawn(content, place, self._environ, before=means.scope or (), owner=owner)
+                before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
+                watch.child, watch.wake = spawn(content, place, self._environ, before=before, owner=owner)
         except NoSuchOwner as error:
             self._unlaunched(watch, f"it cannot be run: {error}; ask the administrator of this machine")
             return
@@ -157,15 +172,29 @@ class LocalLauncher:
         if not watch.started and (claim is None or claim.get("void")):
             self._settle(watch, Voided(job.id, attempt))
             return
-        spoilt = claim is None or claim["pid"] is None
+        if watch.uid is not None and watch.key in self._watches:
+            watch.timers.append(self._loop.call_later(grace_s + ENFORCED_S, self._enforce, watch))
+        spoilt = claim is None or claim["pid"] is None or watch.uid is not None
         if spoilt and watch.child is not None:  # whatever became of its claim, we know our own child
             if not watch.reaped:
                 with suppress(ProcessLookupError):
                     processes.ask_to_end(watch.child, watch.spare_since)
             return
-        supervisor = watch.supervisor if spoilt else claim
+        supervisor = watch.supervisor if claim is None or claim["pid"] is None else claim
         if not (supervisor and processes.terminate(supervisor, watch.uid)) and watch.key not in self._watches:
             self.adopt(job, attempt, folder)
+
+    def _enforce(self, watch: Watch) -> None:
+        """The owner's supervisor should have ended it by now: it may be no supervisor any more."""
+        if not watch.settled:
+            log.warning("job %s: its supervisor does not end it, so that all of it is killed", watch.job.id)
+            main = None if watch.child is None or watch.reaped else processes.identity(watch.child)
+            processes.kill_left(watch.marker, main or watch.supervisor, watch.home, uid=watch.uid)
+
+    def _clear(self, watch: Watch, tries: int = 50) -> None:
+        """Take away the cgroup that we made, with whatever the attempt has left in it."""
+        if watch.uid is not None and watch.home is not None and not clear(watch.home) and tries:
+            self._loop.call_later(0.1, self._clear, watch, tries - 1)
 
     def adopt(self, job: Job, attempt: int, folder: Path) -> None:
         if (job.id, attempt) in self._watches or (job.id, attempt) in self._settled:
@@ -178,7 +207,10 @@ class LocalLauncher:
         """Find out from its files how an attempt stands that another host has started."""
         job, attempt, folder = watch.job, watch.attempt, watch.folder
         claim = files.read_claim(folder, attempt)
+        if watch.uid is not None and claim is not None:
+            watch.home = home_of(watch, self._means, claim, claim.get("marker"))
         if files.read_exit(folder, attempt) is not None:
+            self._clear(watch)
             self._conclude(watch)
         elif claim is None or claim.get("void"):
             self._adopt_unclaimed(watch)
@@ -255,7 +287,7 @@ class LocalLauncher:
             if watch.child is None:
                 watch.timers.append(self._loop.call_later(1.0, self._look_for_start, watch))
             return
-        watch.home = home_of(watch, self._means, started, watch.marker or started["marker"])
+        watch.home = watch.home or home_of(watch, self._means, started, watch.marker or started["marker"])
         if not watch.started:
             watch.started = True
             self._report(Started(watch.job.id, watch.attempt, started["at"]))
@@ -309,6 +341,7 @@ class LocalLauncher:
         if watch.wake is not None:
             with suppress(BlockingIOError):
                 watch.said += os.read(watch.wake, 65536)
+        self._clear(watch)
         if watch.settled:
             self._forget(watch)
         else:

@@ -45,6 +45,7 @@ class Means:
     scope             the command before a supervisor's that takes it out of this server's service.
     ends_with_server  why jobs end with this server; None = they go on without it.
     holes             whether logs can be kept within their limit here.
+    counted_only      why a service for others counts host memory and CPUs and does not limit them; None = it limits.
     oom_counters      files in which the kernel counts processes that it ended for lack of host memory.
     """
 
@@ -54,6 +55,7 @@ class Means:
     ends_with_server: str | None = None
     holes: bool = True
     oom_counters: tuple[str, ...] = ()
+    counted_only: str | None = None
 
     @property
     def ending(self) -> str:
@@ -70,6 +72,8 @@ class Means:
             told.append(f"Jobs end when this server does: {self.ends_with_server}. {LINGER}")
         if not self.holes:
             told.append("Logs are not kept within their limit: this file system cannot give back space inside a file.")
+        if self.counted_only is not None:
+            told.append(f"Host memory and CPUs of jobs are counted, not limited: {self.counted_only}.")
         return told
 
 

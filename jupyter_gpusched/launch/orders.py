@@ -44,11 +44,13 @@ def supervisor_order(
     marker: str,
     log_limit: int | None = None,
     means: Means = PLAIN,
+    home: str | None = None,
 ) -> bytes:
     """The order as the supervisor reads it: bytes throughout, so that no locale can change a word.
 
     log_limit  bytes of its log that stay on disk; None = all.
     means      what this machine offers.
+    home       the cgroup that was made for it; None = the supervisor makes its own.
     """
     work, sweep = order.work, dict(order.job.sweep)
     env = attempt_environment(
@@ -73,7 +75,7 @@ def supervisor_order(
             "grace_s": order.job.grace_s,
             "notice": _notice(order.job),
             "log_limit": log_limit,
-            "cgroup": as_ordered(means.cgroups, order.job.id, order.attempt, marker),
+            "cgroup": {"path": home} if home else as_ordered(means.cgroups, order.job.id, order.attempt, marker),
             "oom_counters": list(means.oom_counters),
         },
         2,  # a version that every Python reads: a prepared cell's supervisor runs in the job's own

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jupyter_gpusched.core.environment import CAP, VARYING
+from jupyter_gpusched.core.environment import CAP, varies
 from jupyter_gpusched.core.model import Kind, Work
 
 from .nursery import Nursery, Spare
@@ -34,7 +34,6 @@ _ROOM = 1024
 """Bytes for what an attempt's arguments and environment have more than those of the process that is forked for it."""
 
 Alike = tuple[bytes, bytes, frozenset[tuple[bytes, bytes]]]
-_VARYING = frozenset(name.encode() for name in VARYING)
 _CAP = CAP.encode()
 
 
@@ -84,7 +83,7 @@ class PreparedCells:
             if asyncio.get_running_loop().time() < self._kept[oldest].used_at + KEPT_S:
                 return
             self._end(oldest)
-        room = b"x" * (_ROOM + sum(len(name) + len(value) + 2 for name, value in env.items() if name in _VARYING))
+        room = b"x" * (_ROOM + sum(len(name) + len(value) + 2 for name, value in env.items() if _varies(name)))
         nursery = Nursery(
             [*command, b"--prepared", b"-" * _ROOM],
             _common(env) | {b"ROOM": room},
@@ -111,11 +110,15 @@ class PreparedCells:
 
 
 def _alike(python: bytes, cwd: bytes, env: dict[bytes, bytes]) -> Alike:
-    same = {name: value for name, value in env.items() if name not in _VARYING}
+    same = {name: value for name, value in env.items() if not _varies(name)}
     return python, cwd, frozenset(same.items())
 
 
 def _common(env: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """What such attempts have in common, a cap so that it is looked for in each, and no card."""
-    same = {name: value for name, value in env.items() if name not in _VARYING or name == _CAP}
+    same = {name: value for name, value in env.items() if not _varies(name) or name == _CAP}
     return same | {b"CUDA_VISIBLE_DEVICES": b""}
+
+
+def _varies(name: bytes) -> bool:
+    return varies(name.decode(errors="replace"))

@@ -73,6 +73,11 @@ def is_living(record: dict[str, Any]) -> bool:
     return record.get("start_time") is not None and start_time(int(record["pid"])) == record["start_time"]
 
 
+def identity(pid: int) -> dict[str, Any]:
+    """The process that has this pid now, as a record names it."""
+    return {"pid": pid, "start_time": start_time(pid), "boot_id": boot_id()}
+
+
 def of_this_boot(record: dict[str, Any]) -> bool:
     return record.get("boot_id") == boot_id()
 

@@ -74,6 +74,11 @@ def remove(path: str) -> None:
         time.sleep(pause_s)
 
 
+def below(path: str) -> list[str]:
+    """Those that the job made in it, parents before children."""
+    return _folders(path)[1:]
+
+
 def _folders(path: str) -> list[str]:
     """Parents before children."""
     found = [path]

@@ -85,8 +85,16 @@ def supervise(folder: str, *, adopting: bool, become: Become = become_job) -> No
 def cgroup_of(order: Order) -> str | None:
     """Where the attempt's cgroup will be; None where the host has found that there can be none."""
     wanted = order.get("cgroup")  # not told by the host of an earlier version
+    if is_given(order):
+        return str(wanted["path"])  # type: ignore[index]  # made by root, and we are in it
     own = None if wanted is None else cgroup.own_cgroup(wanted["mount"], wanted["root"])  # type: ignore[index]
     return None if own is None else f"{own}/{wanted['name']}"  # type: ignore[index]
+
+
+def is_given(order: Order) -> bool:
+    """Whether the host has made the cgroup, and put us into it."""
+    wanted = order.get("cgroup")
+    return wanted is not None and "path" in wanted  # type: ignore[operator]
 
 
 class Attempt:
@@ -172,7 +180,7 @@ class Attempt:
 
     def fork(self, log: int) -> tuple[int, int]:
         """Start the child up to its gate; return the gate and the pipe of its word to us."""
-        if self.home is not None and not cgroup.make(self.home):
+        if self.home is not None and not (is_given(self.order) or cgroup.make(self.home)):
             self.home = None
         gate, go = os.pipe()
         word, back = os.pipe()

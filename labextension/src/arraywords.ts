@@ -2,11 +2,26 @@
 
 import { trans } from './translation';
 import { JobView } from './wire';
-import { isHeld, phaseName } from './words';
+import { isHeld, phaseName, textOf } from './words';
 
-/** The name that its elements have in common. */
+/** What the names of its elements have in common, without the figures that they end with where they differ. */
 export function nameOf(views: readonly JobView[]): string {
-  return (views[0]?.name ?? '').replace(/\s*\[\d+\]$/, '');
+  const first = views[0]?.name ?? '';
+  let common = first.length;
+  for (const { name } of views) {
+    while (!name.startsWith(first.slice(0, common))) {
+      common -= 1;
+    }
+  }
+  const same = views.every(({ name }) => name === first);
+  return same ? first : first.slice(0, common).replace(/[\s\d[({=_.,:#-]+$/, '') || first;
+}
+
+/** Which element of its array a job is, and the values that it was given there: `#2, lr=0.1`. */
+export function elementOf(view: Pick<JobView, 'array_id' | 'array_index' | 'sweep'>): string {
+  const values = Object.entries(view.sweep ?? {}).map(([name, value]) => `${name}=${textOf(value)}`);
+  const index = view.array_id === null || (view.array_index ?? null) === null ? [] : [`#${view.array_index}`];
+  return [...index, ...values].join(', ');
 }
 
 const ORDER = ['running', 'starting', 'stopping', 'queued', 'succeeded', 'failed', 'timeout', 'lost', 'cancelled'];

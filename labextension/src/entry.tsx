@@ -3,6 +3,7 @@
 import * as React from 'react';
 
 import { moveJob, resubmitAll } from './acts';
+import { elementOf } from './arraywords';
 import { CancelButton } from './cancel';
 import { Held, Phase, QuietWhy } from './phase';
 import { Group } from './rows';
@@ -126,7 +127,7 @@ function Progress({ view }: { view: JobView }): JSX.Element | null {
 function Facts({ view, now }: { view: JobView; now: number }): JSX.Element {
   const ended = view.ended_at === null ? '' : moment(view.ended_at, now);
   const asks = where(view) && view.vram_mib !== null ? mib(view.vram_mib) : wants(view);
-  const facts = [where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
+  const facts = [elementOf(view), where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
     .filter(Boolean)
     .join(' · ');
   return (

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { elementOf } from './arraywords';
 import { useNow } from './hooks';
 import { OfJob, useKept } from './jobfiles';
 import { trans } from './translation';
@@ -31,6 +32,8 @@ export function Overview(props: OfJob): JSX.Element {
     [trans.__('Retries'), textOf(spec?.['retries'] || '')],
     [trans.__('Folder'), textOf(spec?.['cwd'])],
     [trans.__('Notebook'), view.notebook ?? ''],
+    [trans.__('Array'), view.array_id === null ? '' : [view.array_id, elementOf(view)].filter(Boolean).join(', ')],
+    [trans.__('Starts after'), (view.after ?? []).join(', ')],
     [trans.__('Repeats job'), view.parent_id ?? ''],
     [trans.__('Tags'), view.tags.join(', ')]
   ];

@@ -1,6 +1,7 @@
 // The queue as rows of a list: in groups, filtered and searched; and which of thousands of rows can be seen.
 // Pure, so that it can be tested without a page.
 
+import { elementOf } from './arraywords';
 import { JobView } from './wire';
 import { isFinal, sentence } from './words';
 
@@ -152,7 +153,8 @@ function passes(view: JobView, filter: Filter): boolean {
 }
 
 function named(view: JobView): string {
-  return [view.id, view.name, view.kind, view.phase, view.notebook ?? '', ...view.tags].join('\n').toLowerCase();
+  const element = [view.array_id ?? '', elementOf(view)];
+  return [view.id, view.name, view.kind, view.phase, view.notebook ?? '', ...view.tags, ...element].join('\n').toLowerCase();
 }
 
 function newestFirst(a: JobView, b: JobView): number {

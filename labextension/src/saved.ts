@@ -12,6 +12,7 @@ export function savedView(data: unknown, id: string): JobView | null {
     time_limit_s: typeof limit === 'number' ? limit : null,
     advice: typeof advice === 'string' ? advice : null,
     held: null,
+    sweep: null,
     overuse_mib: null,
     explanation: null,
     progress: null,

@@ -149,7 +149,8 @@ export class Store {
     try {
       await this._answered(id, api.job(id));
     } catch (error) {
-      if (error instanceof api.Refused && error.status === 404) {
+      // 403: another's server, or one that is not ours at all (Voilà): nothing more will be heard of the job.
+      if (error instanceof api.Refused && (error.status === 404 || error.status === 403)) {
         this._set({ ...this._state, unknown: new Set(this._state.unknown).add(id) });
       }
     }

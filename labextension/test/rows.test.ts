@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { nameOf, standing } from '../src/arraywords';
+import { elementOf, nameOf, standing } from '../src/arraywords';
 import { GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
 import { job } from './views';
@@ -59,6 +59,10 @@ test('an array says how its elements stand; held ones are told by themselves', (
   const held = job('e3', { array_id: 'sweep', held: { by: 'ann', cause: null, since: 1 } });
   assert.equal(standing([...ELEMENTS, held]), '1 running · 1 queued · 1 failed · 1 held');
   assert.equal(nameOf(ELEMENTS), 'lr');
+  assert.equal(nameOf([job('a', { name: 'resnet50' }), job('b', { name: 'resnet50' })]), 'resnet50');
+  assert.equal(nameOf([job('a', { name: '0.1' }), job('b', { name: '0.01' })]), '0.1');
+  assert.equal(elementOf(job('a', { array_id: 'x', array_index: 0, sweep: { lr: 0.1, kind: 'sgd' } })), '#0, lr=0.1, kind=sgd');
+  assert.equal(elementOf(job('a')), '');
 });
 
 test('rows with a sentence are taller', () => {

@@ -43,7 +43,13 @@ TABLE = [
     Row("PATCH", "jobs/{id}", 200, {"priority": "low"}, phase="queued"),
     Row("DELETE", "jobs/{id}", 204, phase="succeeded"),
     Row("POST", "jobs/{id}/cancel", 200, {"grace": "0s"}),
+    Row("POST", "jobs/{id}/hold", 200, {}, phase="queued"),
+    Row("POST", "jobs/{id}/release", 200, {}, phase="queued"),
     Row("POST", "jobs/{id}/resubmit", 201, {}),
+    Row("POST", "jobs/cancel", 200, {"name": "secret*"}),
+    Row("POST", "jobs/hold", 200, {"name": "secret*"}),
+    Row("POST", "jobs/release", 200, {"name": "secret*"}),
+    Row("GET", "arrays/{id}", 200, phase="array"),
     Row("GET", "jobs/{id}/log", 200),
     Row("GET", "jobs/{id}/outputs", 200),
     Row("GET", "jobs/{id}/result/x", 404),
@@ -77,7 +83,12 @@ def queue(own_environment, tmp_path):
 
 
 def of_ann(queue, phase):
-    """A job of ann's in this phase whose name, output and environment are nobody's business."""
+    """A job of ann's in this phase whose name, output and environment are nobody's business; or an array of such."""
+    if phase == "array":
+        spec = {"argv": ["sleep", "600"], "gpus": 0, "name": SECRET, "env": {"WORD": SECRET}}
+        reply = queue.ask("ann", "POST", "jobs", {"jobs": [spec, spec], "array": {}})
+        assert reply.status == 201, reply.body
+        return reply.json["array_id"]
     needs = {"gpus": 2} if phase == "queued" else {"gpus": 1, "vram": "1G"} if phase == "running" else {}
     if phase == "queued":  # both cards are whole only when nothing else is there
         queue.submit("ann", "sleep", "600", gpus=1, vram="1G")
@@ -107,8 +118,9 @@ def test_anothers_job_is_as_unknown_as_one_that_never_was_and_an_admin_may_do_wh
     assert seen(foreign, job) == seen(absent, job)
     assert SECRET not in foreign.body.decode()
     assert queue.ask(None, row.method, row.path.format(id=job), row.body).status == 401
-    again = queue.ask("ann", "GET", f"jobs/{job}")
-    assert (again.status, again.json["phase"]) == (200, row.phase), "nothing has happened to it"
+    if row.phase != "array":
+        again = queue.ask("ann", "GET", f"jobs/{job}")
+        assert (again.status, again.json["phase"]) == (200, row.phase), "nothing has happened to it"
     assert queue.ask("root2", row.method, row.path.format(id=job), row.body).status == row.own
     if row.method == "GET":
         assert queue.ask("ann", row.method, row.path.format(id=job), row.body).status == row.own
@@ -141,6 +153,29 @@ def test_what_is_everybodys_says_of_others_who_holds_how_much_since_when_and_not
         assert told.status == row.own
         assert SECRET not in told.body.decode()
         assert job not in told.body.decode()
+    assert queue.ask("ann", "GET", f"jobs/{job}").json["phase"] == "running", "nobody acts on another's by its name"
+
+
+ON_ARRAYS = [
+    ("GET", "arrays/{id}", 200),
+    ("POST", "jobs/{id}/hold", 200),
+    ("POST", "jobs/{id}[0-1]/release", 200),
+    ("POST", "jobs/{id}/cancel", 200),
+    ("POST", "jobs/{id}[0]/resubmit", 201),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "own"), ON_ARRAYS, ids=str)
+def test_anothers_array_is_as_unknown_as_one_that_never_was(queue, method, path, own):
+    spec = {"argv": ["sleep", "600"], "gpus": 1, "name": SECRET}
+    asked = queue.ask("ann", "POST", "jobs", {"jobs": [spec, spec, spec], "array": {}})
+    assert asked.status == 201
+    array = asked.json["array_id"]
+    absent, foreign = (queue.ask("bob", method, path.format(id=one), {}) for one in (UNKNOWN, array))
+    assert absent.status == 404
+    assert seen(foreign, array) == seen(absent, array)
+    assert queue.ask("ann", "GET", f"arrays/{array}").json["held"] == 0, "nothing has happened to it"
+    assert queue.ask("root2", method, path.format(id=array), {}).status == own
 
 
 def test_a_card_shows_whose_the_memory_is_and_its_owner_and_admins_which_job(queue):
@@ -207,6 +242,31 @@ def test_a_stream_tells_of_others_nothing_but_what_cards_show(queue, path):
     assert (job in told) is (path != "events"), "the journal has it"
     with_all = f"{path}{'&' if '?' in path else '?'}all_users=1"
     assert mine["ann"] in json.dumps(frames_until(queue, "root2", with_all, tells_of(mine["ann"])))
+
+
+def test_anothers_array_is_as_unknown_as_one_that_never_was(queue):
+    elements = {"jobs": [{"argv": ["sleep", "600"], "gpus": 0, "name": SECRET}] * 2, "array": {"throttle": 1}}
+    array = queue.ask("ann", "POST", "jobs", elements).json["array_id"]
+    ways = [("GET", "arrays/{}"), ("POST", "jobs/{}/cancel"), ("POST", "jobs/{}/hold"), ("POST", "jobs/{}/resubmit"),
+            ("POST", "jobs/{}[0]/cancel"), ("GET", "jobs/{}[0]"), ("GET", "jobs/{}[0]/log")]  # fmt: skip
+    for method, path in ways:
+        body = {} if method == "POST" else None
+        foreign = queue.ask("bob", method, path.format(array), body)
+        absent = queue.ask("bob", method, path.format(UNKNOWN), body)
+        assert foreign.status == 404
+        assert seen(foreign, array) == seen(absent, array), path
+    assert queue.ask("bob", "GET", f"jobs?array={array}").json["items"] == []
+    assert queue.ask("ann", "GET", f"arrays/{array}").json["phases"].keys() <= {"running", "starting", "queued"}
+    assert len(queue.ask("root2", "POST", f"jobs/{array}/cancel", {"grace": "0s"}).json["ids"]) == 2
+
+
+def test_nobody_waits_for_anothers_job(queue):
+    job = of_ann(queue, "running")
+    told = [
+        queue.ask("bob", "POST", "jobs", {"argv": ["true"], "gpus": 0, "after": [after]}) for after in (job, UNKNOWN)
+    ]
+    assert [reply.status for reply in told] == [422, 422]
+    assert seen(told[0], job) == seen(told[1], job)
 
 
 def test_names_from_hell_are_exact_keys_and_nothing_more(queue):

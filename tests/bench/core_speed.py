@@ -11,8 +11,10 @@ import random
 import time
 import tracemalloc
 
+from jupyter_gpusched.core.history import History, Kin
 from jupyter_gpusched.core.messages import Exited, Launch, Started, Submitted
 from jupyter_gpusched.core.model import ExitRecord, Gpu, Job, Kind, Priority, Request, Settings
+from jupyter_gpusched.core.past import Past
 from jupyter_gpusched.core.schedule import schedule
 from jupyter_gpusched.core.state import State, apply
 
@@ -27,13 +29,22 @@ class World:
     def __init__(self, queued, *, users=20, names=10, seed=1):
         self.dice, self.users, self.names, self.count, self.now = random.Random(seed), users, names, 0, 0.0
         cards = [Gpu(f"GPU-{at}", at, "bench", VRAM, 0.0, used=0, free=VRAM, simulated=True) for at in range(GPUS)]
-        self.state = State.begin(SETTINGS, gpus=cards)
+        self.state = State.begin(SETTINGS, gpus=cards, past=self.past())
         self.running = []
         started = time.process_time()
         while self.count < queued:
             self.happen(Submitted(tuple(self.job() for _ in range(min(100, queued - self.count)))))
         self.submit_us = (time.process_time() - started) / queued * 1e6
         self.decide()
+
+    def past(self):
+        """What the last 2,000 ended jobs have taught, as of a server that has been at work for a while."""
+        history = History()
+        for _ in range(2000):
+            gpus, limit = self.dice.choice([1, 1, 1, 2, 4, 8]), self.dice.choice([None, 600.0, 3600.0])
+            kin = Kin(f"user{self.dice.randrange(self.users)}", f"train-{self.dice.randrange(self.names)}", gpus, limit)
+            history = history.with_run(kin, self.dice.lognormvariate(6.0, 1.0), compute=None)
+        return Past(history)
 
     def job(self):
         self.count += 1
@@ -114,7 +125,7 @@ def main():
         mean = sum(times) / len(times)
         first = mean if first is None else first
         p99 = sorted(times)[int(0.99 * len(times))]
-        lines = sum(len(keyed) for keyed in worlds[length].state.queue.lines.values())
+        lines = sum(len(own.lines) for owners in worlds[length].state.queue.lines.values() for own in owners.values())
         print(
             f"{length:>8} {mean * 1e6:>10.0f} {1 / mean:>9.0f} {p99 * 1e3:>8.2f} {mean / first:>6.2f} "
             f"{worlds[length].submit_us:>10.0f} {lines:>6}"

@@ -106,3 +106,23 @@ def test_the_menu_of_an_array_holds_all_of_it_that_waits(page, array):
     page.page.locator(".lm-Menu-item").get_by_text("Hold", exact=True).click()
     wait_for(lambda: page.page.wait_for_timeout(10) or page.acts.asked == [("hold", "elem0002")], "it is not asked for")
     expect(array).to_contain_text("2 held")
+
+
+def test_a_real_array_is_held_released_and_runs_to_its_end(lab, page):
+    first = lab.submit({"argv": ["sleep", "600"], "gpus": 2, "vram": "24G", "name": "busy", "grace": "0s"})
+    specs = [{"argv": ["true"], "vram": "2G", "name": "real", "sweep": {"lr": value}} for value in (0.1, 0.2, 0.3)]
+    made = lab.ask("jobs", {"jobs": specs, "array": {}})
+    page.open_lab(lab)
+    page.show_panel()
+    row = page.find("array")
+    expect(row).to_contain_text("3 queued")
+    row.locator("input").check()
+    page.find("hold-chosen").click()
+    expect(row).to_contain_text("3 held")
+    lab.ask(f"jobs/{first}/cancel", {"grace": "0s"})
+    wait_for(lambda: lab.ask(f"jobs/{first}")["phase"] == "cancelled", "the job before them does not end")
+    assert {lab.ask(f"jobs/{job_id}")["phase"] for job_id in made["ids"]} == {"queued"}
+    page.find("release-chosen").click()
+    expect(row).to_contain_text("3 succeeded")
+    row.get_by_role("button").first.click()
+    expect(page.find("entry").filter(has_text="#1, lr=0.2")).to_have_count(1)

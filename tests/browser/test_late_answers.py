@@ -64,6 +64,13 @@ def test_a_card_whose_job_ended_while_it_was_asked_for_shows_the_end(page, card)
     expect(shown.get_by_test_id("gpusched-phase")).to_have_text("succeeded")
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_server_that_does_not_tell_of_the_job_is_not_waited_for(card, status):
+    _host, held, shown = card
+    held.routes.pop(0).fulfill(status=status, body="no")
+    expect(shown.get_by_test_id("gpusched-standing")).to_contain_text("does not know the job")
+
+
 def test_an_answer_that_nothing_has_overtaken_is_shown(card):
     _host, held, shown = card
     held.answer(job("mine0001", phase="failed", ended_at=1.7e9 + 1, message="no such file"))

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from jupyter_gpusched import doctor
 from jupyter_gpusched.client import Client, HostUnreachable
 from jupyter_gpusched.core.environment import submitted
 from jupyter_gpusched.core.model import BadRequest, GpuSchedError, NotAllowed
@@ -153,3 +154,15 @@ def test_a_job_inherits_where_the_service_is_and_not_the_token(environ):
     sent = submitted({**environ, "JPY_API_TOKEN": TOKEN, "JUPYTERHUB_USER": "u"})
     assert sent["GPUSCHED_SERVICE_URL"] == environ["GPUSCHED_SERVICE_URL"]
     assert TOKEN not in sent.values()
+
+
+def test_doctor_names_the_service_and_calls_it_broken_when_it_does_not_answer(service, environ):
+    def host():
+        return next(check for check in doctor.checks(environ) if check.name == "host")
+
+    found = host()
+    assert found.ok
+    assert f"http://127.0.0.1:{service.server_port}/services/gpusched" in found.summary
+    service.shutdown()
+    service.server_close()
+    assert not host().ok

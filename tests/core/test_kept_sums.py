@@ -66,7 +66,7 @@ def test_a_job_that_is_renamed_while_its_name_says_nothing_is_found_by_its_new_o
     for turn in range(3):
         state = run_all(state, 100.0 + 100.0 * turn)
     assert rebuilt(state) == state
-    assert {key.name for keyed in state.queue.lines.values() for key in keyed} == {""}
+    assert {key.name for owners in state.queue.lines.values() for own in owners.values() for key in own.lines} == {""}
 
 
 @given(st.randoms(use_true_random=False))

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from jupyter_gpusched.core.explain import STARTS, waiting, waiting_all
 from jupyter_gpusched.core.facts import Facts
+from jupyter_gpusched.core.kept import kept_room
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import Claimed, Exited, Placed, Started, Submitted
 from jupyter_gpusched.core.model import Phase, Priority
-from jupyter_gpusched.core.policy import kept_room, plan
+from jupyter_gpusched.core.policy import plan
 from jupyter_gpusched.core.room import find, without_claim
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpusched.core.facts import Facts
+from jupyter_gpusched.core.kept import kept_room
 from jupyter_gpusched.core.messages import Placed, Submitted
 from jupyter_gpusched.core.model import Phase
 from jupyter_gpusched.core.operations import Reservation
-from jupyter_gpusched.core.policy import kept_room, plan
+from jupyter_gpusched.core.policy import plan
 from jupyter_gpusched.core.reservations import Gates, evictions, seen_past
 from jupyter_gpusched.core.room import find
 from jupyter_gpusched.core.schedule import schedule

@@ -67,10 +67,13 @@ class Bed:
         shutil.rmtree(library, ignore_errors=True)
         ignored = shutil.ignore_patterns("__pycache__", "labextension")
         shutil.copytree(ROOT / "jupyter_gpusched", library, ignore=ignored)
+        info = library.parent / "jupyter_gpusched-0.1.0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyter-gpusched\nVersion: 0.1.0\n")
         config = self.prepared / "venv/etc/jupyter/jupyter_server_config.d"
         config.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "jupyter-config/server-config/jupyter_gpusched.json", config)
-        for place in (library, config):
+        for place in (library, info, config):
             subprocess.run(["chmod", "-R", "go+rX", place], check=True)
 
     def add_user(self, name: str) -> str:

@@ -72,20 +72,13 @@ def test_everybody_may_see_the_limits_and_a_refusal_tells_them(course):
     student = next(iter(course.tokens))
     shown = course.ask(student, "GET", "limits")
     assert shown.status == 200
-    assert {"running_jobs": 1, "queued_jobs": 10}.items() <= _flat(shown.json).items(), shown.json
+    assert (shown.json["limits"]["running_jobs"], shown.json["limits"]["queued_jobs"]) == (1, 10)
     too_long = course.ask(student, "POST", "jobs", {"argv": ["true"], "vram": "2G", "time_limit": "1h"})
     assert too_long.status == 422
     assert "10s" in str(too_long.json) or "10 s" in str(too_long.json), too_long.json
     many = course.ask(student, "POST", "jobs", {"jobs": [{"argv": ["true"], "vram": "2G"}] * 11})
     assert many.status in (403, 422), many
     assert "10" in many.json["error"]["message"]
-
-
-def _flat(view):
-    found = {}
-    for key, value in view.items():
-        found |= _flat(value) if isinstance(value, dict) else {key: value}
-    return found
 
 
 def test_a_homework_hour(course):
@@ -126,9 +119,7 @@ def test_what_cannot_be_is_refused_at_once_with_what_can(course, asked, told):
 def test_a_loop_that_never_ends_is_ended_at_its_limit_and_its_place_is_free_again(course):
     """Step 5: the signal first, then the grace, then the end."""
     student, *_others = course.tokens
-    job_id = course.submit(
-        student, "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", time_limit="2s", grace="1s"
-    )
+    job_id = course.submit(student, "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", grace="1s")
 
     def ended():
         view = course.ask(student, "GET", f"jobs/{job_id}").json

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpusched.core.asked import Member
 from jupyter_gpusched.core.messages import Exited
 from jupyter_gpusched.core.model import Kind
 from jupyter_gpusched.core.quantities import Mib
@@ -269,6 +270,21 @@ async def test_what_is_not_alike_is_started_anew(cells, tmp_path, change):
     end, _, folder = await cells.run("pass", **work)
     assert end.exit.code == 0
     assert by(folder) not in spares
+
+
+async def test_elements_of_a_sweep_are_alike_and_each_has_its_own_values(cells):
+    told = (
+        "import os; print({n: v for n, v in os.environ.items() if n.startswith(('GPUSCHED_SWEEP', 'GPUSCHED_ARRAY'))})"
+    )
+    first, second = (
+        a_job(f"cell000{n}", kind=Kind.CELL, member=Member("aaaaaaaa", n), sweep=(("lr", 0.1 * n),)) for n in (1, 2)
+    )
+    await cells.run(told, job=first)
+    spares = await cells.prepared()
+    _, log, folder = await cells.run(told, job=second)
+    assert by(folder) in spares
+    seen = {"GPUSCHED_SWEEP_LR": "0.2", "GPUSCHED_ARRAY_ID": "aaaaaaaa", "GPUSCHED_ARRAY_INDEX": "2"}
+    assert json.loads(log.replace("'", '"')) == seen
 
 
 async def test_an_installed_package_is_seen_at_once(cells, tmp_path):

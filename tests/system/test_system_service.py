@@ -312,3 +312,43 @@ def test_the_unit_of_the_docs_is_one_that_systemd_understands(tmp_path):
     done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
     about_ours = [line for line in done.stderr.splitlines() if "jupyter-gpusched" in line]
     assert (done.returncode, about_ours) == (0, []), done.stderr
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _needs_cgroups(ann):
+    if "cgroup" not in ann.ask("GET", "health")[1]["ending"]:
+        pytest.skip("there are no cgroups of version 2 that can be written; a machine with systemd has them")
+
+
+def test_nothing_leaves_a_job_that_hides_its_origin_and_kills_its_supervisor(service, ann):
+    _needs_cgroups(ann)
+    hide = "env -i setsid sh -c 'echo $$ >left; exec sleep 4321' & sleep 1; kill -9 $PPID; sleep 600"
+    job = ann.submit("sh", "-c", hide, cwd=str(ann.home))
+    assert ann.ended(job)["phase"] == "lost"
+    left = int((ann.home / "left").read_text())
+    wait_for(lambda: not _runs(left), "what hid itself goes on")
+    wait_for(lambda: not list(Path("/sys/fs/cgroup").glob(f"**/gpusched-{job}-*")), "its cgroup stays")
+
+
+def test_a_job_cannot_move_itself_out_of_its_cgroup(service, ann):
+    _needs_cgroups(ann)
+    where = "cat /proc/self/cgroup; d=$(find /sys/fs/cgroup -name 'gpusched-*' | head -1); echo $$ >$d/../cgroup.procs"
+    job = ann.submit("sh", "-c", where)
+    ann.ended(job)
+    assert f"gpusched-{job}-1-" in ann.log(job)
+    assert "ermission denied" in ann.log(job)
+
+
+def test_whoever_keeps_the_own_supervisor_from_ending_a_job_does_not_keep_the_service_from_it(service, ann, admin):
+    stubborn = "(while :; do kill -STOP $PPID; sleep 0.01; done) & trap '' TERM; echo on; while :; do sleep 1; done"
+    job = ann.submit("sh", "-c", stubborn, grace="1s")
+    wait_for(lambda: "on" in ann.log(job), "it does not begin")
+    assert admin.ask("POST", f"jobs/{job}/cancel", {"grace": "0s"})[0] == 200
+    view = ann.ended(job)
+    assert view["phase"] in ("cancelled", "lost"), view

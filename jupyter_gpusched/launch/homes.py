@@ -1,0 +1,99 @@
+"""Cgroups that a service makes for the attempts of others: none of their processes can leave its own.
+
+Made and entered as root before the change of user, so that a job can neither hide from its end
+nor raise its limits. Host memory and CPUs are limited where the service was given a part of the
+hierarchy in which it may turn the controllers on; elsewhere they are only counted.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+
+from jupyter_gpusched.ports import LaunchOrder
+from jupyter_gpusched.runner import cgroup
+from jupyter_gpusched.runner.tree import read_file
+
+from .cgroups import name_of
+from .means import Hierarchy
+
+SUBGROUP = "host"
+"""Where the service itself is when it may divide what is above (`DelegateSubgroup=host` in its unit)."""
+
+_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """base  where they are made; ``controllers`` limit them."""
+
+    base: str
+    controllers: frozenset[str] = frozenset()
+
+    def make(self, order: LaunchOrder, marker: str) -> str | None:
+        """A new one for an attempt; None where that fails, and descent and marker must do."""
+        path, request = f"{self.base}/{name_of(order.job.id, order.attempt, marker)}", order.job.request
+        if not cgroup.make(path):
+            return None
+        if "memory" in self.controllers and request.memory is not None:
+            _write(f"{path}/memory.max", str(request.memory * 2**20))
+        if "cpu" in self.controllers and request.cpus is not None:
+            _write(f"{path}/cpu.max", f"{request.cpus * _PERIOD_US} {_PERIOD_US}")
+        return path
+
+
+def open_homes(hierarchy: Hierarchy) -> Homes | None:
+    """Where this service makes them, with the controllers that it could turn on; None where it has no place."""
+    own = cgroup.own_cgroup(*hierarchy)
+    if own is None:
+        return None
+    base, _, last = own.rpartition("/")
+    if last != SUBGROUP or not base.startswith(hierarchy.mount):
+        return Homes(own)
+    for controller in ("memory", "cpu"):
+        _write(f"{base}/cgroup.subtree_control", f"+{controller}")
+    on = read_file(f"{base}/cgroup.subtree_control").decode().split()
+    return Homes(base, frozenset(on) & {"memory", "cpu"})
+
+
+def uncontrolled(homes: Homes | None) -> str | None:
+    """Why jobs can use more host memory and CPUs than they asked for; None where they cannot."""
+    if homes is None:
+        return "there are no cgroups for its jobs"
+    if homes.controllers == {"memory", "cpu"}:
+        return None
+    return f"it may not turn on controllers in {homes.base} (DelegateSubgroup={SUBGROUP} in its unit lets it)"
+
+
+def entering(path: str) -> list[str]:
+    """The command before another one by which it runs in this cgroup; where that fails it runs all the same."""
+    return ["/bin/sh", "-c", 'echo 0 >"$0/cgroup.procs"; exec "$@"', path]
+
+
+def clear(path: str) -> bool:
+    """End what is left in a cgroup and take it away; False while something is still there."""
+    cgroup.kill(path)
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except FileNotFoundError:
+        return True
+    except OSError:
+        for inner in reversed(cgroup.below(path)):
+            with suppress(OSError):
+                os.rmdir(inner)  # noqa: PTH106
+        return False
+    return True
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, text.encode())
+    except OSError:  # a controller that is not offered here
+        return
+    finally:
+        os.close(descriptor)

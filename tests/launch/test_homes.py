@@ -1,0 +1,75 @@
+"""Cgroups that a service makes for the attempts of its users: what is written, on folders that look like some.
+
+What the kernel makes of them is tested with real users in tests/system.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpusched.core.model import Kind, Request, Work
+from jupyter_gpusched.core.quantities import Mib
+from jupyter_gpusched.launch import homes
+from jupyter_gpusched.launch.homes import Homes, clear, open_homes, uncontrolled
+from jupyter_gpusched.launch.means import Hierarchy
+from jupyter_gpusched.ports import LaunchOrder
+from jupyter_gpusched.runner import cgroup
+from tests.launch.conftest import a_job
+
+
+@pytest.fixture
+def hierarchy(tmp_path, monkeypatch):
+    """A service in its subgroup; new groups get the files that the kernel would give them."""
+    base = tmp_path / "system.slice" / "jupyter-gpusched.service"
+    (base / "host").mkdir(parents=True)
+    (base / "cgroup.subtree_control").write_text("")
+
+    written = []
+    monkeypatch.setattr(homes, "_write", lambda path, text: written.append((path.removeprefix(f"{base}/"), text)))
+    monkeypatch.setattr(cgroup, "own_cgroup", lambda mount, root: str(base / "host"))
+    monkeypatch.setattr(homes, "read_file", lambda path: b"cpu memory")
+    return Hierarchy(str(tmp_path), "/"), written
+
+
+def order(**request):
+    job = replace(a_job(), request=Request(gpus=0, **request))
+    return LaunchOrder(job, 1, Work(Kind.COMMAND, "/", {}), Path("/nowhere"))
+
+
+def test_a_service_in_its_subgroup_limits_what_jobs_asked_for(hierarchy):
+    mounted, written = hierarchy
+    found = open_homes(mounted)
+    assert found.controllers == {"memory", "cpu"}
+    assert uncontrolled(found) is None
+    assert written == [("cgroup.subtree_control", "+memory"), ("cgroup.subtree_control", "+cpu")]
+    written.clear()
+    name = "gpusched-aaaaaaaa-1-aaaaaaaa"
+    assert Path(found.make(order(cpus=2, memory=Mib(1024)), "a" * 32)).name == name
+    assert written == [(f"{name}/memory.max", str(2**30)), (f"{name}/cpu.max", "200000 100000")]
+    written.clear()
+    assert found.make(order(), "b" * 32)
+    assert written == []
+
+
+def test_elsewhere_jobs_have_cgroups_without_limits_and_it_is_said(hierarchy, monkeypatch):
+    monkeypatch.setattr(cgroup, "own_cgroup", lambda mount, root: f"{mount}/user.slice")
+    found = open_homes(hierarchy[0])
+    assert (found.base, found.controllers) == (f"{hierarchy[0].mount}/user.slice", frozenset())
+    assert "DelegateSubgroup=host" in uncontrolled(found)
+    assert uncontrolled(None) == "there are no cgroups for its jobs"
+    monkeypatch.setattr(cgroup, "own_cgroup", lambda mount, root: None)
+    assert open_homes(hierarchy[0]) is None
+
+
+def test_a_cgroup_that_cannot_be_made_is_done_without(tmp_path):
+    assert Homes(str(tmp_path / "absent")).make(order(), "a" * 32) is None
+
+
+def test_one_that_is_gone_already_is_cleared(tmp_path):
+    assert clear(str(tmp_path / "gone"))
+    (tmp_path / "empty").mkdir()
+    assert clear(str(tmp_path / "empty"))
+    assert not (tmp_path / "empty").exists()
