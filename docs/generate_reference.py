@@ -114,7 +114,6 @@ ERRORS = {
     "unknown_reservation": (404, "there is no such reservation; one that is over has ended by itself"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
-    "reservation_clash": (409, "other reservations of that time have the cards that are asked for"),
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
     "limit_reached": (422, "the administrator's limits do not allow it; the message has the limit"),
     "bad_limits": (422, "the file of limits cannot be used; the message has the line"),
