@@ -106,6 +106,7 @@ def _machine_commands(commands: Any) -> None:
     resume = _command(commands, "resume", _resume, "end a drain", as_json=True)
     for command in (quarantine, release, drain, resume):
         command.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
+    _reservation_commands(commands)
     limits = _command(commands, "limits", _oversee, "what you may have at a time, and have", as_json=True)
     limits.add_argument("--all-users", action="store_true", help="the limits of all (for administrators)")
     limits.add_argument("--reload", action="store_true", help="read their file again (for administrators)")
@@ -130,6 +131,26 @@ def _machine_commands(commands: Any) -> None:
     simulate.add_argument("--out", required=True, help="where the schedule goes, as CSV", metavar="FILE")
     simulate.add_argument("--summary", action="store_true", help="print how good the schedule is")
     _command(commands, "demo", _demo, "see it work on simulated cards, in a minute")
+
+
+def _reservation_commands(commands: Any) -> None:
+    reserve = _command(commands, "reserve", _reserve, "keep GPUs for somebody for a while", as_json=True)
+    reserve.add_argument("count", nargs="?", type=_positive, help="how many; 1 when left out", metavar="N")
+    reserve.add_argument(
+        "--gpu", action="append", help="this one, by number or UUID; also several times", metavar="GPU"
+    )
+    reserve.add_argument(
+        "--from", dest="start", help="2026-12-04 13:00, or 13:00 today; now when left out", metavar="TIME"
+    )
+    reserve.add_argument("--to", dest="end", help="until when; of the same day without one", metavar="TIME")
+    reserve.add_argument("--for", dest="length", help="or for how long: 4h", metavar="SPAN")
+    reserve.add_argument("--zone", help="time zone of the times: Europe/Berlin; this machine's", metavar="ZONE")
+    reserve.add_argument("--user", help="whose jobs may use them; on a machine for one user nobody's", metavar="NAME")
+    reserve.add_argument("--interactive", action="store_true", help="nobody's jobs: for work outside the queue")
+    reserve.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
+    _command(commands, "reservations", _reservations, "what is reserved now and later", as_json=True)
+    unreserve = _command(commands, "unreserve", _unreserve, "end reservations")
+    unreserve.add_argument("ids", nargs="+", metavar="ID")
 
 
 def _command(
@@ -470,6 +491,24 @@ def _drain_answer(answer: dict[str, Any], asked: argparse.Namespace) -> int:
     else:
         print("Jobs start again.")
     return DONE
+
+
+def _reserve(asked: argparse.Namespace) -> int:
+    from .reserving import reserve
+
+    return reserve(_client(), asked)
+
+
+def _reservations(asked: argparse.Namespace) -> int:
+    from .reserving import reservations
+
+    return reservations(_client(), asked)
+
+
+def _unreserve(asked: argparse.Namespace) -> int:
+    from .reserving import unreserve
+
+    return unreserve(_client(), asked)
 
 
 def _serve(asked: argparse.Namespace) -> int:

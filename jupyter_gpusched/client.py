@@ -94,6 +94,19 @@ class Client:
     def resume(self, cause: str | None = None) -> View:
         return self._post("admin/resume", {"cause": cause})
 
+    def reservations(self) -> list[View]:
+        """GPUs that are kept for somebody, now or later."""
+        return list(self._get("reservations")["items"])
+
+    def reserve(self, asked: dict[str, Any]) -> View:
+        """Keep GPUs for somebody; ``asked`` as REST has it. Answers with the reservation."""
+        return self._post("reservations", asked)
+
+    def unreserve(self, reservation_id: str) -> None:
+        """End a reservation: its GPUs are open to all at once."""
+        target = _target(f"reservations/{quote(reservation_id, safe='', errors='replace')}", {})
+        self._twice(lambda host: accepted(host.request("DELETE", target)), start=self._start)
+
     def limits(self) -> View:
         """What the caller may have at a time, and has."""
         return self._get("limits")
@@ -220,7 +233,7 @@ class Client:
         return list(self._post(f"jobs/{act}", {"name": pattern, **given})["ids"])
 
     def amend(self, job_id: str, changes: dict[str, Any]) -> View:
-        """Change a job that is still queued; None stands for a field's default."""
+        """Change a job that is still queued, or what waits of an array; None stands for a field's default."""
         return self._send("PATCH", _job(job_id), changes)
 
     def reorder(self, job_id: str, *, before: str | None = None, after: str | None = None) -> View:

@@ -308,7 +308,19 @@ def _gpu_notes(gpu: View, now: float) -> list[str]:
     outside = [_outsider(holder, now) for holder in gpu["holders"] if holder["kind"] == "foreign"]
     if gpu.get("unattributed_mib"):
         outside.append(f"{show_mib(gpu['unattributed_mib'])} that no process admits to")
-    return [*notes, *(f"GPU {gpu['index']}: outside the queue: {words}" for words in outside)]
+    kept = [f"GPU {gpu['index']}: {reserved(one, now)}" for one in gpu.get("reservations") or []]
+    return [*notes, *(f"GPU {gpu['index']}: outside the queue: {words}" for words in outside), *kept]
+
+
+def reserved(one: View, now: float) -> str:
+    """For whom a card is kept, when and why: ``reserved for ann 13:00 to 17:00 (demo)``, in local time."""
+    whom = one_line(one["user"]) or "work outside the queue"
+    start, end = (time_of_day(at, now) for at in (one["start"], one["end"]))
+    when = f"until {end}" if one["active"] else f"{start} to {end}"
+    cause = f" ({one_line(one['cause'])})" if one["cause"] else ""
+    jobs = one["reaching_in"]
+    staying = f"; {jobs} job{'s' if jobs > 1 else ''} of others may still run there" if jobs else ""
+    return f"reserved for {whom} {when}{cause}{staying}"
 
 
 def _outsider(holder: View, now: float) -> str:

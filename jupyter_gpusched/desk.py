@@ -43,10 +43,14 @@ from .launch.means import Means
 from .limits_file import read_limits
 from .places import HostRecord
 from .ports import DuplicateKey
+from .tail import Tail
 from .views import Views
 
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
 """The largest payload in base64, and whatever else a submission may say."""
+
+KNOWN_S = 2.0
+"""So old may be what is said of a job's progress, where many ask at once."""
 
 ENDLESS = 2**50
 """No body is refused before it was read: a refusal in mid-sending reaches nobody."""
@@ -60,6 +64,17 @@ class Conflict(GpuSchedError):
 
 class MethodNotAllowed(GpuSchedError):
     code = "method_not_allowed"
+
+
+class UnknownReservation(GpuSchedError):
+    code = "unknown_reservation"
+
+    def __init__(self, reservation_id: str) -> None:
+        super().__init__(
+            f"There is no reservation {reservation_id!r}.",
+            field="id",
+            hint="`jupyter gpusched reservations` lists them; one that is over has ended by itself.",
+        )
 
 
 class TooLarge(GpuSchedError):
@@ -76,6 +91,7 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     DuplicateKey: HTTPStatus.CONFLICT,
     UnknownJob: HTTPStatus.NOT_FOUND,
+    UnknownReservation: HTTPStatus.NOT_FOUND,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     Conflict: HTTPStatus.CONFLICT,
@@ -106,6 +122,10 @@ class Desk:
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
+    tail: Tail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tail = Tail(self.engine)
 
     def read_limits(self) -> Limits:
         """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""
@@ -190,9 +210,9 @@ class Handler(RequestHandler):
         )
 
     async def views_now(self) -> Views:
-        """As ``views``, after a look at how far the running jobs are."""
+        """As ``views``, knowing how far the running jobs are: open streams look all the time, else this one does."""
         active = [job for job in self.desk.engine.state.jobs.values() if job.phase.active]
-        if active:
+        if active and not self.desk.growth.seen_within(KNOWN_S):
             await self.desk.growth.look(active)
         return self.views()
 

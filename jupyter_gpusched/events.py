@@ -26,7 +26,6 @@ from .growth import Reach
 from .ports import Recorded
 from .views import Views
 
-BATCH = 500
 LONGEST_SILENCE_S = 15.0
 """After so long without a frame an empty line is sent, so that both ends know of each other."""
 
@@ -114,14 +113,9 @@ class EventsHandler(Handler):
         return True
 
     async def _send_journal(self, after: int) -> int:
-        store = self.desk.engine.store
-
-        def look(cursor: int) -> tuple[list[Recorded], int]:
-            return store.events(after=cursor, limit=BATCH), store.pruned_to()
-
         while True:
-            records, pruned_to = await anyio.to_thread.run_sync(look, after)
-            if pruned_to > after:  # so slow a reader that what it has not read is gone
+            records = await self.desk.tail.after(after)
+            if records is None:  # so slow a reader that what it has not read is gone
                 return await self._start_over()
             if not records:
                 return after

@@ -60,9 +60,9 @@ class Foresight:
         return Start(max(now, start.at), max(now, start.earliest), start.latest)
 
     async def renewed(self, patience_s: float) -> None:
-        """Return once what is foretold knows of all that has happened, or at the end of patience if that helps."""
+        """Return once what is foretold knows of all that has happened; at once while it may not be renewed yet."""
         with anyio.move_on_after(patience_s):
-            while self._known != self._changes and time.monotonic() + patience_s > self._rests_until:
+            while self._known != self._changes and time.monotonic() >= self._rests_until:
                 self._wanted.set()
                 await self._told.wait()
 

@@ -26,6 +26,7 @@ _TYPES = (
     wire.CancelRequest, wire.HoldRequest, wire.ManyRequest, wire.JobIds, wire.ArrayView,
     wire.JobOrder, wire.Outputs, wire.ErrorBody, wire.GpuHistory, wire.MemoryCurve, wire.Timeline,
     wire.JobEvents, wire.AlertList, wire.DrainState, wire.QuarantineRequest, wire.CauseRequest, *FRAMES,
+    wire.ReservationRequest, wire.Reservation, wire.ReservationList,
     administration.OwnLimits, administration.AllLimits, administration.Report, administration.Log,
 )  # fmt: skip
 
@@ -128,7 +129,8 @@ OPERATIONS = (
     Operation("get", "jobs/{id}", "One job; with `wait=final` once it has ended.", 200, wire.JobView, query=_OF_WAIT,
               refuses=(404, 422)),
     Operation("patch", "jobs/{id}", "Change a job that is still queued (`null` stands for the default), or its place: "
-              "right before or after another of yours.", 200, wire.JobView, body=_TERMS_OR_ORDER,
+              "right before or after another of yours. Of an array (or `ID[0-9]`) what waits is changed, and the "
+              "answer has the ids.", 200, (wire.JobView, wire.JobIds), body=_TERMS_OR_ORDER,
               refuses=(404, 409, 413, 422)),
     Operation("delete", "jobs/{id}", "Delete the record and the files of a job that has ended.", 204, None,
               refuses=(404, 409)),
@@ -165,6 +167,10 @@ OPERATIONS = (
     Operation("get", "jobs/{id}/events", "What happened to it, as the journal has it.", 200, wire.JobEvents,
               query=_OF_EVENTS, refuses=(404, 422)),
     Operation("get", "alerts", "What a person should look at now; those about jobs are your own.", 200, wire.AlertList),
+    Operation("get", "reservations", "GPUs that are kept for somebody, now or later.", 200, wire.ReservationList),
+    Operation("post", "reservations", "Keep GPUs for somebody in a window of time; administrators only.", 201,
+              wire.Reservation, body=_ref(wire.ReservationRequest), refuses=(409, 413, 422)),
+    Operation("delete", "reservations/{id}", "End a reservation; administrators only.", 204, None, refuses=(404,)),
     Operation("post", "admin/quarantine", "Give a card no jobs, or with `release` give it jobs again.", 200,
               wire.GpuView, body=_ref(wire.QuarantineRequest), refuses=(409, 413, 422)),
     Operation("post", "admin/drain", "Start nothing new; what runs goes on, and what is submitted waits.", 200,

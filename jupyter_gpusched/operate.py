@@ -5,6 +5,7 @@ On a host for one user its owner is the administrator. Who did it and why is in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -51,25 +52,14 @@ class QuarantineHandler(OfAdministrators):
 
     async def post(self) -> None:
         asked = await self.asked(wire.QuarantineRequest)
-        gpu, by = self._find(asked.gpu), self.caller.user
+        gpu, by = find_gpu(self.desk.engine.state.gpus.values(), asked.gpu, field="gpu"), self.caller.user
         if asked.release:
             self._check_release(gpu)
-            event = Returned(gpu.uuid, by, _cause(asked.cause, "no cause was given"))
+            event = Returned(gpu.uuid, by, cause_of(asked.cause, "no cause was given"))
             await self.desk.engine.operate(event)
         else:
-            await self.desk.engine.operate(Quarantined(gpu.uuid, by, _cause(asked.cause, "taken out of use")))
+            await self.desk.engine.operate(Quarantined(gpu.uuid, by, cause_of(asked.cause, "taken out of use")))
         self.answer(next(view for view in self.views().gpus() if view.uuid == gpu.uuid))
-
-    def _find(self, named: str | int) -> Gpu:
-        gpus = sorted(self.desk.engine.state.gpus.values(), key=lambda gpu: (gpu.index, gpu.uuid))
-        found = [gpu for gpu in gpus if str(named) in (gpu.uuid, str(gpu.index))]
-        if len(found) == 1:
-            return found[0]
-        if found:  # a card and its MIG instances have one index
-            listed = ", ".join(gpu.uuid for gpu in found)
-            raise BadRequest(f"gpu: {named} names several devices.", field="gpu", hint=f"Use one of {listed}.")
-        listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
-        raise BadRequest(f"gpu: there is no GPU {named!r}.", field="gpu", hint=f"There are: {listed}.")
 
     def _check_release(self, gpu: Gpu) -> None:
         if gpu.uuid not in self.desk.engine.state.operations.quarantines:
@@ -89,7 +79,7 @@ class DrainHandler(OfAdministrators):
 
     async def post(self) -> None:
         asked = await self.asked(wire.CauseRequest)
-        await self.desk.engine.operate(Drained(self.caller.user, _cause(asked.cause, "no cause was given")))
+        await self.desk.engine.operate(Drained(self.caller.user, cause_of(asked.cause, "no cause was given")))
         self.answer(wire.DrainState(drained=drained(self.desk.engine.state.operations.drain)))
 
 
@@ -98,7 +88,7 @@ class ResumeHandler(OfAdministrators):
 
     async def post(self) -> None:
         asked = await self.asked(wire.CauseRequest)
-        await self.desk.engine.operate(Resumed(self.caller.user, _cause(asked.cause, "no cause was given")))
+        await self.desk.engine.operate(Resumed(self.caller.user, cause_of(asked.cause, "no cause was given")))
         self.answer(wire.DrainState(drained=drained(self.desk.engine.state.operations.drain)))
 
 
@@ -106,7 +96,7 @@ def drained(drain: Drain | None) -> wire.Drained | None:
     return None if drain is None else wire.Drained(since=drain.since, by=drain.by, cause=drain.cause)
 
 
-def _cause(text: str | None, otherwise: str) -> str:
+def cause_of(text: str | None, otherwise: str) -> str:
     """One line, since it is part of sentences."""
     words = " ".join((text or "").split()).rstrip(".")
     if len(words) > LONGEST_CAUSE:
@@ -114,3 +104,16 @@ def _cause(text: str | None, otherwise: str) -> str:
             f"cause: it has more than {LONGEST_CAUSE} characters.", field="cause", hint="Say it in a sentence."
         )
     return words or otherwise
+
+
+def find_gpu(known: Iterable[Gpu], named: str | int, *, field: str) -> Gpu:
+    """The card of this index or UUID. Raises ``BadRequest`` naming those that there are."""
+    gpus = sorted(known, key=lambda gpu: (gpu.index, gpu.uuid))
+    found = [gpu for gpu in gpus if str(named) in (gpu.uuid, str(gpu.index))]
+    if len(found) == 1:
+        return found[0]
+    if found:  # a card and its MIG instances have one index
+        listed = ", ".join(gpu.uuid for gpu in found)
+        raise BadRequest(f"{field}: {named} names several devices.", field=field, hint=f"Use one of {listed}.")
+    listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
+    raise BadRequest(f"{field}: there is no GPU {named!r}.", field=field, hint=f"There are: {listed}.")

@@ -13,13 +13,15 @@ from functools import cached_property
 from . import wire
 from .callers import Caller
 from .core.advice import advice
+from .core.booking import assigned
 from .core.choice import told
 from .core.estimate import Start
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
-from .core.model import Attempt, Foreign, Gpu, Grant, GrantState, Job, JobId, Phase
-from .core.operations import Alert
+from .core.model import Attempt, Foreign, Gpu, GpuUuid, Grant, GrantState, Job, JobId, Phase
+from .core.operations import Alert, Reservation
 from .core.release import is_earlier, use_of
+from .core.reservations import reaching_in
 from .core.state import State
 
 
@@ -90,11 +92,35 @@ class Views:
             return self.job(job)
         return job_view(job, waiting=None, position=None, start=None, simulated=self.simulated)
 
+    def reservations(self) -> list[wire.Reservation]:
+        """What is reserved now or later is everybody's to see, the first first."""
+        standing = [one for one in self.state.operations.reservations.values() if one.end > self.now]
+        laid_out = assigned(standing, self.state.gpus.values()) if standing else {}
+        ordered = sorted(standing, key=lambda one: (one.start, one.id))
+        return [self._reservation(one, laid_out[one.id]) for one in ordered]
+
+    def _reservation(self, one: Reservation, uuids: Sequence[GpuUuid]) -> wire.Reservation:
+        cards = sorted((self.state.gpus[uuid] for uuid in uuids), key=_order)
+        return wire.Reservation(
+            id=one.id,
+            user=one.user,
+            count=one.cards,
+            gpus=[wire.GpuRef(uuid=gpu.uuid, index=gpu.index, name=gpu.name) for gpu in cards],
+            start=one.start,
+            end=one.end,
+            zone=one.zone,
+            by=one.by,
+            cause=one.cause,
+            active=one.start <= self.now,
+            reaching_in=len(reaching_in(self.state, one, uuids, self.now)),
+        )
+
     def gpus(self) -> list[wire.GpuView]:
         cards = read_books(self.state, self.now).cards
-        return [self._gpu(gpu, cards.get(gpu.uuid)) for gpu in sorted(self.state.gpus.values(), key=_order)]
+        reserved = self.reservations()
+        return [self._gpu(gpu, cards.get(gpu.uuid), reserved) for gpu in sorted(self.state.gpus.values(), key=_order)]
 
-    def _gpu(self, gpu: Gpu, card: Card | None) -> wire.GpuView:
+    def _gpu(self, gpu: Gpu, card: Card | None, reserved: Sequence[wire.Reservation]) -> wire.GpuView:
         return wire.GpuView(
             uuid=gpu.uuid,
             index=gpu.index,
@@ -121,6 +147,7 @@ class Views:
             opened_by=[
                 wire.DeviceUser(pid=opener.pid, program=opener.program, user=opener.user) for opener in gpu.opened_by
             ],
+            reservations=[one for one in reserved if any(ref.uuid == gpu.uuid for ref in one.gpus)],
         )
 
     def _health(self, gpu: Gpu) -> wire.HealthOfGpu:

@@ -203,6 +203,26 @@ class DeviceUser(msgspec.Struct, kw_only=True):
     user: str | None
 
 
+class Reservation(msgspec.Struct, kw_only=True):
+    """GPUs that are kept in a window of time. ``user`` is whose jobs may use them then; null = nobody's.
+
+    gpus         the cards as things stand; a reservation of any ``count`` may move to others.
+    reaching_in  how many jobs of others are on them that may still be there in the window.
+    """
+
+    id: str
+    user: str | None
+    count: int
+    gpus: list[GpuRef]
+    start: float
+    end: float
+    zone: str
+    by: str
+    cause: str | None
+    active: bool
+    reaching_in: int
+
+
 class GpuView(msgspec.Struct, kw_only=True):
     uuid: str
     index: int
@@ -226,6 +246,7 @@ class GpuView(msgspec.Struct, kw_only=True):
     unattributed_mib: int | None = None  # in use, and no process admits to it
     device_file: str | None = None
     opened_by: list[DeviceUser] = []
+    reservations: list[Reservation] = []
 
 
 class Alert(msgspec.Struct, kw_only=True):
@@ -299,6 +320,13 @@ class GpuList(msgspec.Struct, kw_only=True):
     next_cursor: str | None
 
 
+class ReservationList(msgspec.Struct, kw_only=True):
+    """Those that stand and those to come, the first first."""
+
+    items: list[Reservation]
+    next_cursor: str | None
+
+
 class AlertList(msgspec.Struct, kw_only=True):
     items: list[Alert]
     next_cursor: str | None
@@ -316,6 +344,25 @@ class QuarantineRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     gpu: str | int
     cause: str | None = None
     release: bool = False
+
+
+class ReservationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Keep GPUs for somebody from ``from`` (now, when left out) until ``to``, or for so long (``for``).
+
+    gpus         how many, or a list of their indices or UUIDs.
+    zone         the time zone of the times, by name (``Europe/Berlin``); a time may also carry its offset.
+    user         whose jobs may use them then; left out: the caller's, on a host for one user nobody's.
+    interactive  nobody's jobs may: for work outside the queue.
+    """
+
+    gpus: int | list[str | int]
+    zone: str
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    length: str | None = msgspec.field(default=None, name="for")
+    user: str | None = None
+    interactive: bool = False
+    cause: str | None = None
 
 
 class CauseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -173,7 +173,7 @@ class Fair(Policy):
     urgent_first: bool = True
 
     def order(self, job: Waiting) -> tuple[float, ...]:
-        return round(job.share, 4), job.submitted_at
+        return round(job.share, 7), job.submitted_at
 
 
 DEFAULT = Hybrid()

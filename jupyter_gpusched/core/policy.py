@@ -288,9 +288,9 @@ class Pass:
             if rank.key > youngest:
                 return None
             job = self.state.jobs[rank.job_id]
-            if rests(job, now) or self._claim_rests(job) or not self._is_free(job) or self._is_shut_out(job):
+            if rests(job, now) or self._claim_rests(job) or not self._is_free(job):
                 continue
-            if self._is_barred(job):
+            if self._is_barred(job) or self._is_shut_out(job):
                 continue
             if now - waits_since(job) >= facts.patience_s(job):
                 return job

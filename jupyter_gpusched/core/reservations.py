@@ -10,13 +10,13 @@ the queue. Pure; see ``docs/adr/0013-reservations.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from .booking import assigned, lapsed
 from .history import History
 from .messages import Evicted, MachineChange
-from .model import GpuUuid, Job, Phase
+from .model import GpuUuid, Job, JobId, Phase
 from .operations import Operations, Reservation
 from .quantities import show_seconds
 from .queue import kin_of
@@ -113,16 +113,12 @@ def reserved_for(one: Reservation, now: float) -> str:
     return f"{whose}{cause} {when}"
 
 
-def reaching_in(state: State, one: Reservation, cards: Sequence[GpuUuid], now: float) -> Mapping[GpuUuid, int]:
-    """How many jobs of others are on each card that nothing surely ends before the window begins."""
-    found: dict[GpuUuid, int] = {}
-    for uuid in cards:
-        jobs = (state.busy[grant.job_id] for grant in state.held.grants.get(uuid, ()))
-        staying = [job for job in jobs if job.owner != one.user and not job.may_be_evicted and job.phase.active]
-        late = [job for job in staying if one.start <= now or _ends(job) > one.start]
-        if late:
-            found[uuid] = len({job.id for job in late})
-    return found
+def reaching_in(state: State, one: Reservation, cards: Iterable[GpuUuid], now: float) -> set[JobId]:
+    """Jobs of others on these cards that nothing surely ends before the window begins."""
+    on_cards = {grant.job_id for uuid in cards for grant in state.held.grants.get(uuid, ())}
+    jobs = (state.busy[job_id] for job_id in on_cards)
+    staying = [job for job in jobs if job.owner != one.user and not job.may_be_evicted and job.phase.active]
+    return {job.id for job in staying if one.start <= now or _ends(job) > one.start}
 
 
 def _ends(job: Job) -> float:

@@ -14,7 +14,8 @@ HALF_LIFE_S = 4 * 3600.0
 HEAD_START_S = 600.0
 """What somebody is given counts at once as if it had been held for so long, so that the next one goes to another."""
 
-_FORGOTTEN = 1e-4
+_FORGOTTEN = 1e-7
+"""Less than a small job of some seconds: also who has had only that comes after who has had nothing."""
 
 
 @dataclass(frozen=True, slots=True)

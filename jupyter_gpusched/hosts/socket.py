@@ -44,6 +44,7 @@ _SILENCE_S = 30.0
 _PAUSES_S = (0.05, 0.2, 0.5)
 _LONGEST_PAUSE_S = 1.0
 _QUEUE_EVERY_S = 1.0
+_TRIES_AT_QUEUE = 3
 _QUEUE_SHARE = 0.05
 """Most of the time that asking after the queue may take: a long queue is asked after less often."""
 
@@ -285,13 +286,22 @@ class Feed:
             began = time.monotonic()
             if self._picture.queued():
                 with suppress(HostLost, ValueError):
-                    queued = await self._queued()
+                    queued = await self._fresh_queue()
                     self._picture.take_queue(queued)
                     text = _queue_frame(queued)
                     if text != self._queue:
                         self._queue = text
                         self._send_all("queue", text)
             await asyncio.sleep(max(_QUEUE_EVERY_S, (time.monotonic() - began) / _QUEUE_SHARE))
+
+    async def _fresh_queue(self) -> list[Frame]:
+        """As it is after the last event that was passed on: an older one would put jobs back where they were."""
+        for _ in range(_TRIES_AT_QUEUE):
+            before = self._picture.seq
+            queued = await self._queued()
+            if self._picture.seq == before:
+                break
+        return queued
 
     async def _queued(self) -> list[Frame]:
         found: list[Frame] = []

@@ -8,7 +8,7 @@ import { Sample, State } from './state';
 import { store } from './store';
 import { trans } from './translation';
 import { GpuView } from './wire';
-import { figures, holding, mib } from './words';
+import { figures, holding, mib, reserved } from './words';
 
 const SHOWN_S = 300;
 
@@ -60,6 +60,11 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
           {gpu.health.cause && `: ${gpu.health.cause}`}
         </div>
       )}
+      {gpu.reservations.map(one => (
+        <div key={one.id} className="gpusched-facts" data-testid="gpusched-reservation">
+          {reserved(one, Date.now() / 1000)}
+        </div>
+      ))}
       {gpu.health.status !== 'lost' && <Minutes gpu={gpu} samples={props.samples} />}
     </li>
   );

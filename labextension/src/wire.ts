@@ -81,6 +81,7 @@ export interface GpuView {
   unattributed_mib: number | null;
   device_file: string | null;
   opened_by: DeviceUser[];
+  reservations: Reservation[];
 }
 
 export interface Health {
@@ -180,4 +181,18 @@ export interface Progress {
   total: number | null;
   text: string;
   remaining_s: number | null;
+}
+
+export interface Reservation {
+  id: string;
+  user: string | null;
+  count: number;
+  gpus: GpuRef[];
+  start: number;
+  end: number;
+  zone: string;
+  by: string;
+  cause: string | null;
+  active: boolean;
+  reaching_in: number;
 }

@@ -2,7 +2,7 @@
 // Missing values are "n/a", never 0.
 
 import { trans } from './translation';
-import { GpuView, Holder, JobView } from './wire';
+import { GpuView, Holder, JobView, Reservation } from './wire';
 
 const FINAL = new Set(['succeeded', 'failed', 'cancelled', 'timeout', 'lost']);
 
@@ -116,6 +116,20 @@ export function expected(view: JobView, now: number): string {
   return at === null || earliest === undefined || latest === undefined
     ? ''
     : trans.__('starts at about %1 (%2 to %3)', ...[at, earliest, latest].map(one => moment(one, now)));
+}
+
+/** For whom a card is kept, from when to when and why, and who may still be there then. */
+export function reserved(one: Reservation, now: number): string {
+  const until = moment(one.end, now);
+  const when = one.active ? trans.__('until %1', until) : trans.__('%1 to %2', moment(one.start, now), until);
+  const who =
+    one.user === null
+      ? trans.__('Reserved for work outside the queue, %1', when)
+      : trans.__('Reserved for %1, %2', one.user, when);
+  const staying = one.reaching_in
+    ? trans._n('%1 job of others may still run there', '%1 jobs of others may still run there', one.reaching_in)
+    : '';
+  return [who, one.cause ?? '', staying].filter(Boolean).join(' · ');
 }
 
 function ending(view: JobView): string {

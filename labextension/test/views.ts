@@ -72,6 +72,7 @@ export function gpu(more: Partial<GpuView> = {}): GpuView {
     unattributed_mib: null,
     device_file: null,
     opened_by: [],
+    reservations: [],
     holders: [],
     ...more
   };

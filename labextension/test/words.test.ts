@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { sharesOf } from '../src/shares';
 import { speak, trans } from '../src/translation';
-import { expected, holding, lasted, mib, moment, phaseName, progressed, seconds, sentence, wants } from '../src/words';
+import { expected, holding, lasted, mib, moment, phaseName, progressed, reserved, seconds, sentence, wants } from '../src/words';
 import { gpu, holder, job } from './views';
 
 test('missing is n/a and never zero', () => {
@@ -83,4 +83,18 @@ test('words come in the language of the page, with numbers put in', () => {
   assert.equal(trans._n('%1 job', '%1 jobs', 2), 'viele');
   speak(null);
   assert.equal(trans._n('%1 job', '%1 jobs', 2), '2 jobs');
+});
+
+test('a reservation says for whom, when and why, and who may still be there', () => {
+  const at = new Date(2026, 2, 2, 13, 0).getTime() / 1000;
+  const one = {
+    id: 'r', user: 'ann', count: 1, gpus: [], start: at, end: at + 4 * 3600, zone: 'UTC', by: 'root', cause: 'demo',
+    active: false, reaching_in: 0
+  };
+  const [from, to] = [one.start, one.end].map(moment_ => moment(moment_, at));
+  assert.equal(reserved(one, at), `Reserved for ann, ${from} to ${to} · demo`);
+  assert.equal(
+    reserved({ ...one, user: null, cause: null, active: true, reaching_in: 2 }, at),
+    `Reserved for work outside the queue, until ${to} · 2 jobs of others may still run there`
+  );
 });

@@ -154,6 +154,23 @@ async def test_what_a_waiting_job_waits_for_is_kept_true_without_events_of_its_o
     await until(tab, ended(waiting))
 
 
+@pytest.mark.parametrize(("overtaken", "asked"), [(0, 1), (1, 2), (100, 3)])
+async def test_a_queue_that_an_event_has_overtaken_is_asked_for_again_but_not_for_ever(
+    tmp_path, monkeypatch, overtaken, asked
+):
+    feed, answers = stream.Feed(tmp_path), []
+
+    async def queued():
+        answers.append(f"answer {len(answers)}")
+        if len(answers) <= overtaken:
+            feed._picture.take({"type": "job", "seq": len(answers), "job": {"id": "a", "phase": "queued"}})
+        return answers[-1:]
+
+    monkeypatch.setattr(feed, "_queued", queued)
+    assert await feed._fresh_queue() == [f"answer {asked - 1}"]
+    assert len(answers) == asked
+
+
 async def test_a_tab_that_comes_back_gets_what_it_missed_and_nothing_twice(host, client, command, jp_ws_fetch):
     stays = await jp_ws_fetch(*PATH)
     first = client.submit(command("true"))
@@ -274,7 +291,7 @@ async def test_a_tab_that_fell_far_behind_gets_a_snapshot_instead():
     for number in range(stream.MOST_PENDING + 1):
         tab.pending.put("job", f"job {number}")
     await tab.run_until(1)
-    empty = {"jobs": [], "gpus": [], "alerts": []}
+    empty = {"jobs": [], "gpus": [], "alerts": [], "cause": None}
     assert json.loads(tab.received[0]) == {"seq": 7, "type": "snapshot", **empty, "connected": False}
 
 

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -91,6 +92,10 @@ class Service:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         self.process.terminate()
         self.process.wait(30)
@@ -107,7 +112,7 @@ class Measured:
         request = HTTPRequest(f"{host.url}{PREFIX}/{path}", method, dict(host.headers), data, request_timeout=60)
         begun = time.monotonic()
         answer = await client.fetch(request)
-        self.took.setdefault(f"{method} {path.partition('?')[0].partition('/')[0]}", []).append(
+        self.took.setdefault(f"{method} {re.sub('/.*', '/ID', path.partition('?')[0])}", []).append(
             time.monotonic() - begun
         )
         return json.loads(answer.body)
@@ -145,7 +150,7 @@ async def reader(host: HubService, sampled: set[float], *, stalled: bool) -> Non
         while data := await stream.read(2**16):
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
-                if line.startswith(b'{"seq"') and b'"gpus"' in line:
+                if b'"type":"gpus"' in line[:40]:
                     sampled.update(card["sampled_at"] for card in json.loads(line).get("gpus", [])[:1])
     finally:
         writer.close()
@@ -167,7 +172,7 @@ async def course(service: Service, users: list[str], chosen: argparse.Namespace)
         stalled = number < chosen.stalled
         tasks.append(asyncio.create_task(reader(hosts[number % len(hosts)], sampled, stalled=stalled)))
     await asyncio.sleep(5)
-    before, begun = service.rss_mib(), time.monotonic()
+    before, busy, begun = service.rss_mib(), service.cpu_s(), time.monotonic()
     until = begun + chosen.seconds
     step = min(60.0, chosen.seconds) / len(users)
     await asyncio.gather(*(user(host, measured, number * step, until) for number, host in enumerate(hosts)))
@@ -176,6 +181,8 @@ async def course(service: Service, users: list[str], chosen: argparse.Namespace)
     print("\n".join(measured.lines()))
     print(f"{len(users)} panels got {frames / span / len(users):.1f} frames a second each")
     print(f"the cards were sampled {len(seen) / span:.2f} times a second, for everybody together")
+    print(f"the service was busy for {100 * (service.cpu_s() - busy) / span:.0f} % of one CPU")
+    print(f"load of this machine meanwhile: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     print(f"memory of the service: {before:.0f} MiB at the start, {service.rss_mib():.0f} MiB after {span:.0f} s")
     for task in tasks:
         task.cancel()

@@ -18,6 +18,7 @@ def gpu(index: int = 0, **more: Any) -> dict[str, Any]:
         "compute_mode": "default", "simulated": False,
         "health": {"status": "ok", "cause": None, "since": None, "by": None},
         "sampled_at": 1.7e9, "holders": [], "unattributed_mib": None, "device_file": None, "opened_by": [],
+        "reservations": [],
     } | more  # fmt: skip
 
 
