@@ -244,20 +244,6 @@ def test_a_stream_tells_of_others_nothing_but_what_cards_show(queue, path):
     assert mine["ann"] in json.dumps(frames_until(queue, "root2", with_all, tells_of(mine["ann"])))
 
 
-def test_elements_of_anothers_array_are_unknown_too_and_in_no_list(queue):
-    elements = {"jobs": [{"argv": ["sleep", "600"], "gpus": 0, "name": SECRET}] * 2, "array": {"throttle": 1}}
-    array = queue.ask("ann", "POST", "jobs", elements).json["array_id"]
-    for method, path in [("POST", "jobs/{}[0]/cancel"), ("GET", "jobs/{}[0]"), ("GET", "jobs/{}[0]/log")]:
-        body = {} if method == "POST" else None
-        foreign = queue.ask("bob", method, path.format(array), body)
-        absent = queue.ask("bob", method, path.format(UNKNOWN), body)
-        assert foreign.status == 404
-        assert seen(foreign, array) == seen(absent, array), path
-    assert queue.ask("bob", "GET", f"jobs?array={array}").json["items"] == []
-    assert queue.ask("ann", "GET", f"arrays/{array}").json["phases"].keys() <= {"running", "starting", "queued"}
-    assert len(queue.ask("root2", "POST", f"jobs/{array}/cancel", {"grace": "0s"}).json["ids"]) == 2
-
-
 def test_nobody_waits_for_anothers_job(queue):
     job = of_ann(queue, "running")
     told = [
