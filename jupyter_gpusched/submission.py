@@ -18,18 +18,15 @@ from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Wor
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 from .errand import (
     environment,
-    is_text,
     kind_of,
     name_of,
     parameters,
     read_payload,
-    refuse_no_python,
-    refuse_what_is_no_text,
-    refuse_what_no_program_takes,
     variables,
 )
 from .respec import terms_of
 from .sweeps import applied
+from .texts import is_text, refuse_no_python, refuse_what_is_no_text, refuse_what_no_program_takes
 from .wire import NOT_BUILT, TERMS, ArrayRequest, JobOrder, JobSpec
 
 AUTO = "auto"
