@@ -39,7 +39,8 @@ FARTHEST_S = 7 * 86400.0
 SOONER, LATER = 0.7, 1.5
 """By so much a range is wider than the plays: what is learned says too little of what was never seen before.
 
-With it four of five starts fall into their range, on traces from which it was not made (docs/scheduling.md).
+With it four of five starts fall into their range, on traces from which it was not made
+(docs/explanation/scheduling.md).
 """
 
 DAY_S = 86400.0

@@ -217,13 +217,13 @@ class Pass:
             _, row, number = heappop(firsts)
             rivals = gathered[number]
             job = self.state.jobs[rivals.job(row)]
-            if self._is_barred(job):  # and with it all of its line
+            if self._is_barred(job):
                 rivals.leave(row)
             elif not self._may_be_tried(job) or self._try(job, *rivals.expected(row)):
                 rivals.advance(row, self._may_be_tried)
             elif self.policy.strict:
                 return
-            elif rivals.evicts or self.gates.any:  # others may be let in where this one is not
+            elif rivals.evicts or self.gates.any:  # the next may be let onto more cards
                 rivals.leave(row)
             else:
                 rivals.failed(row, self.room.brief_until - self.now)
@@ -240,9 +240,6 @@ class Pass:
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
 
-    def _alike(self, job: Job, expected_s: float, compute: float | None) -> _Alike:
-        return job.request, self.now + expected_s <= self.room.brief_until, compute, self.gates.shut(job)
-
     def _seen_by(self, job: Job) -> Room:
         """The room as this job meets it: without cards that are reserved for others."""
         return seen_past(self.room, self.gates.shut(job))
@@ -256,13 +253,14 @@ class Pass:
         return history.compute(job.owner, line_key(job, history).name) if self.measured else None
 
     def _start_at(self, job: Job, expected_s: float, compute: float | None) -> bool:
-        alike, ends_at = self._alike(job, expected_s, compute), self.now + expected_s
-        room = seen_past(self.room, alike[3])
+        ends_at = self.now + expected_s
+        brief, shut = ends_at <= self.room.brief_until, self.gates.shut(job)
+        alike, room = (job.request, brief, compute, shut), seen_past(self.room, shut)
         fit = None if alike in self.failed else find(room, job.request, ends_at=ends_at, compute=compute)
         if fit is None:
             self.failed.add(alike)
             return False
-        self._place(job, fit, compute, brief=alike[1])
+        self._place(job, fit, compute, brief=brief)
         return True
 
     def _place(self, job: Job, fit: Fit, compute: float | None, *, brief: bool = False) -> None:

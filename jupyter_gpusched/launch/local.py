@@ -328,7 +328,7 @@ class LocalLauncher:
         """The supervisor is gone: read what it wrote, or find out that it wrote nothing."""
         job_id, attempt = watch.key
         raw = files.read_exit(watch.folder, attempt)
-        claim = files.read_claim(watch.folder, attempt)
+        claim = files.read_claim(watch.folder, attempt) if raw is None else None
         if raw is not None and raw.get("reason") and not watch.started:
             reason, message = as_text(raw["reason"], most=100), as_text(raw.get("message") or "it could not be started")
             self._settle(watch, LaunchFailed(job_id, attempt, reason, message))
