@@ -233,7 +233,7 @@ class Client:
         return list(self._post(f"jobs/{act}", {"name": pattern, **given})["ids"])
 
     def amend(self, job_id: str, changes: dict[str, Any]) -> View:
-        """Change a job that is still queued; None stands for a field's default."""
+        """Change a job that is still queued, or what waits of an array; None stands for a field's default."""
         return self._send("PATCH", _job(job_id), changes)
 
     def reorder(self, job_id: str, *, before: str | None = None, after: str | None = None) -> View:

@@ -23,12 +23,13 @@ from .core.ledger import check_fits
 from .core.model import BadRequest, Job, JobId, Kind, Work
 from .core.quota import check_terms, longest_time_s
 from .core.state import State
+from .errand import is_text
 from .launch.acting import acting_as
 from .launch.owners import Owner
 from .learning import code_of, learned
 from .notebooks import read_notebook
 from .ports import GpuProvider, Store
-from .submission import is_text, read_job
+from .submission import read_job
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits

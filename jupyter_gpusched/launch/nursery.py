@@ -81,6 +81,8 @@ class Nursery:
 
         The next one is forked a moment later, so as not to be in the way of this one on a machine with few processors.
         """
+        if not self._spares and self._control is not None:  # given away a moment ago
+            self.fill()
         spare = self._give(order, attempt_folder)
         if self._refill is None:
             self._refill = asyncio.get_running_loop().call_later(REFILL_AFTER_S, self.fill)
@@ -88,7 +90,9 @@ class Nursery:
 
     def fill(self) -> None:
         """Ask for as many spares as are to be kept ready; they are forked meanwhile."""
-        self._refill = None
+        if self._refill is not None:
+            self._refill.cancel()
+            self._refill = None
         while len(self._spares) < self._wanted and self._ask_for_spare():
             pass
 
@@ -154,16 +158,14 @@ class Nursery:
         return True
 
     def _hang_up(self) -> None:
-        """It ends once it sees that, whatever it was doing; spares with an attempt go on."""
+        """End it, whatever it is doing; spares with an attempt go on."""
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._process is not None:
-            try:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_ENDS_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
             self._process = None
 
 

@@ -46,7 +46,7 @@ class _Kept:
 
 @dataclass(eq=False)
 class PreparedCells:
-    """At most ``most`` nurseries with one spare each; called inside the engine's loop."""
+    """At most ``most`` nurseries with two spares each; called inside the engine's loop."""
 
     most: int
     _kept: OrderedDict[Alike, _Kept] = field(default_factory=OrderedDict)
@@ -87,7 +87,7 @@ class PreparedCells:
         nursery = Nursery(
             [*command, b"--prepared", b"-" * _ROOM],
             _common(env) | {b"ROOM": room},
-            spares=1,
+            spares=2,
             cwd=alike[1],
             restart_s=RESTART_S,
         )

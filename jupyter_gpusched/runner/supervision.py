@@ -370,13 +370,15 @@ class Attempt:
 
     def write_exit(self, survivors: list[str], refusal: dict[str, object]) -> None:
         content = to_json({**self.exit_record(survivors), **refusal}).encode()
+        told = False
         for _ in range(60):  # a full disk may be freed; the exit code is worth a minute's wait
             try:
                 put_file(self.folder, "exit.json", content)
                 os.dup2(0, 1)  # the end of the pipe: the host need not wait for the disk, it has a journal of its own
+                told = True
                 make_durable(self.folder, "exit.json")
-            except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder
-                if not self.made_folder_anew():
+            except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder, or who was told has
+                if told or not self.made_folder_anew():
                     return
             except (PermissionError, NotADirectoryError):  # the job has put something else in its place
                 return

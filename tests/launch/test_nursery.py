@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -135,6 +136,25 @@ async def test_a_job_inherits_no_open_file_from_where_its_supervisor_was_forked(
     _, folder = ready.start(sys.executable, "-I", "-c", "import os; print(os.listdir('/proc/self/fd'))")
     await ready.last()
     assert eval(ready.log(folder)) == ["0", "1", "2", "3"]  # the third is the listing itself
+
+
+async def test_a_folder_that_is_deleted_once_the_end_is_known_does_not_come_back(ready):
+    """The end is told before the disk has it: whoever deletes the job then must not meet its supervisor again."""
+    job, folder = ready.start("true")
+    deleted = []
+    settle = ready.launcher._settle
+
+    def settling(watch, event):
+        deleted.append(claimed := files.read_claim(folder, 1)["pid"])
+        os.kill(claimed, signal.SIGSTOP)
+        shutil.rmtree(folder)
+        os.kill(claimed, signal.SIGCONT)
+        settle(watch, event)
+
+    ready.launcher._settle = settling
+    await ready.last(job)
+    await ready.until(lambda: all(map(gone, deleted)))
+    assert not folder.exists()
 
 
 async def test_a_spare_that_was_killed_is_passed_over(ready):
