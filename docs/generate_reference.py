@@ -23,7 +23,7 @@ from jupyter_gpusched.core.machine import diagram
 from jupyter_gpusched.core.model import Phase
 from jupyter_gpusched.hosts.daemon import Serve
 from jupyter_gpusched.hosts.hub_service import HubServe
-from jupyter_gpusched.service import GpuSched
+from jupyter_gpusched.settings import GpuSched
 
 TARGET = Path(__file__).parent / "reference.md"
 

@@ -20,16 +20,11 @@ from pathlib import Path
 
 import anyio
 from tornado.httpserver import HTTPServer
-from traitlets import Bool, Enum, Float, List, Unicode
-from traitlets import Integer as Int
-from traitlets.config import Configurable
 
 from ._version import __version__
 from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
-from .core.model import Settings
-from .core.quantities import Mib, parse_mib
 from .desk import ENDLESS, Desk
 from .drafts import PLAIN_PATH
 from .engine import Engine
@@ -41,7 +36,6 @@ from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
-from .limits_file import read_limits
 from .places import (
     API,
     HostRecord,
@@ -54,7 +48,7 @@ from .places import (
     start_time,
     write_host_record,
 )
-from .policy_choice import choose_policy
+from .settings import GpuSched
 from .store import SqliteStore, refuse_emptied
 from .tending import keep_checking, keep_pruning
 
@@ -62,155 +56,6 @@ log = logging.getLogger(__name__)
 
 BUFFER = 64 * 2**20
 """Bytes of one connection that wait to be read; bodies pass through it piece by piece."""
-
-
-class GpuSched(Configurable):
-    """What an administrator may set, in ``jupyter_server_config.py``, ``jupyter_gpusched_config.py`` or as options."""
-
-    simulate = Unicode(
-        None,
-        allow_none=True,
-        help="Simulated cards instead of real ones: count x size, `2x24G`, or a list, `1x24564M,1x48G`. "
-        "The environment variable GPUSCHED_SIMULATE goes before it.",
-    ).tag(config=True)
-    cpus = Int(0, help="CPUs that jobs which ask for them may share; 0 = all that this process may use.").tag(
-        config=True
-    )
-    memory = Unicode("", help="Host memory that jobs which ask for it may share: `64G`; empty = all there is.").tag(
-        config=True
-    )
-    headroom = Unicode(
-        "",
-        help="Memory kept free on each card: `512M`; empty = the larger of 256 MiB and 1 % on real cards, "
-        "nothing on simulated ones.",
-    ).tag(config=True)
-    policy = Unicode(
-        "default",
-        help="Who goes first: `default`, `fifo`, `backfill`, `fair`, or a policy of your own as `module:factory`.",
-    ).tag(config=True)
-    claim_after_s = Float(
-        14400.0, min=0.0, help="Seconds that a job may be passed by others at least before cards are kept for it."
-    ).tag(config=True)
-    compute_limit = Float(
-        2.0,
-        min=0.0,
-        help="How often over the jobs on one card may fill its processors, as far as that has been seen; 0 = no limit.",
-    ).tag(config=True)
-    sample_interval_s = Float(1.0, min=0.1, help="Seconds between two looks at the cards.").tag(config=True)
-    stale_after_s = Float(10.0, min=1.0, help="Seconds after which a sample of a card places nothing.").tag(config=True)
-    release_timeout_s = Float(
-        60.0, min=0.0, help="Seconds that an ended job's memory may stay on a card before it counts as foreign use."
-    ).tag(config=True)
-    foreign_limit = Unicode("512M", help="Foreign use of a card with which a whole-card job still starts.").tag(
-        config=True
-    )
-    overuse = Enum(
-        ["warn", "reserve", "kill", "kill-under-pressure"],
-        "warn",
-        help="What a job meets that uses more than it was promised: `warn` tells its owner; `reserve` also raises its "
-        "promise, for later attempts too; `kill` ends it; `kill-under-pressure` ends it only while another job is "
-        "short of memory it was promised, or waits that would fit without the overrun.",
-    ).tag(config=True)
-    overuse_factor = Float(
-        1.05, min=1.0, help="A job overruns its promise when it uses more than this factor of it and `overuse_margin`,"
-    ).tag(config=True)
-    overuse_margin = Unicode("256M", help="more than so much on top,").tag(config=True)
-    overuse_samples = Int(3, min=1, help="in so many samples of its card in a row.").tag(config=True)
-
-    log_limit = Unicode(
-        "1G",
-        help="How much of the log of an attempt stays on disk, at least `1M`: its head, and its newest half or more. "
-        "Empty = all.",
-    ).tag(config=True)
-
-    cgroups = Bool(
-        True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
-    ).tag(config=True)
-
-    supervisors_ready = Int(
-        4,
-        min=0,
-        help="Supervisors kept ready once the first job was started, so that others start at once; 0 = none.",
-    ).tag(config=True)
-
-    cells_prepared = Int(
-        2,
-        min=0,
-        help="For so many kinds of cells (by interpreter, folder and environment) a process with IPython loaded is "
-        "kept prepared, from a second after the first one until none has come for 10 minutes; 0 = none.",
-    ).tag(config=True)
-
-    def log_bytes(self) -> int | None:
-        """The limit of a log; None where there is none."""
-        return parse_mib(self.log_limit) * 2**20 if self.log_limit else None
-
-    idle_after_s = Float(
-        1800.0, min=1.0, help="Seconds for which a card must be seen doing nothing before its holders get an alert."
-    ).tag(config=True)
-    idle_above_pct = Float(
-        1.0, min=0.0, max=100.0, help="Utilisation in percent above which a card counts as doing something."
-    ).tag(config=True)
-    quarantine_check = Unicode(
-        "",
-        help="Command that tries a card which the scheduler itself quarantined: it is run with the card's UUID as its "
-        "last argument and in CUDA_VISIBLE_DEVICES, and exit code 0 gives the card jobs again. Empty = a person does.",
-    ).tag(config=True)
-    quarantine_check_interval_s = Float(300.0, min=0.1, help="Seconds between two tries of quarantined cards.").tag(
-        config=True
-    )
-    quarantine_check_timeout_s = Float(120.0, min=0.1, help="Seconds that one try may take.").tag(config=True)
-    admin_users = List(
-        Unicode(), help="Users who see and end everybody's jobs and run the machine, on a host for several users."
-    ).tag(config=True)
-    admin_groups = List(
-        Unicode(), help="The same for all members of these groups. To be root makes nobody an administrator."
-    ).tag(config=True)
-    limits = Unicode(
-        "",
-        help="File with what users may have at a time (TOML; see the how-to on a shared machine). Empty = no limits.",
-    ).tag(config=True)
-    events_kept_days = Float(
-        90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
-    ).tag(config=True)
-    events_kept = Int(
-        500_000, min=0, help="Events that the journal keeps at most; those of live jobs stay anyway."
-    ).tag(config=True)
-    report_activity = Bool(
-        True,
-        help="Whether a Jupyter server counts as active while its owner has unfinished jobs, so that nothing that "
-        "stops idle servers (JupyterHub's idle culler) stops it.",
-    ).tag(config=True)
-    activity_interval_s = Float(
-        60.0, min=0.1, help="Seconds between two reports of activity; idle timeouts must be longer."
-    ).tag(config=True)
-
-    def settings(self) -> Settings:
-        return Settings(
-            cpus=self.cpus or len(os.sched_getaffinity(0)),
-            memory=parse_mib(self.memory) if self.memory else _machine_memory(),
-            headroom=parse_mib(self.headroom) if self.headroom else None,
-            claim_after_s=self.claim_after_s,
-            stale_after_s=self.stale_after_s,
-            release_timeout_s=self.release_timeout_s,
-            foreign_limit=parse_mib(self.foreign_limit),
-            overuse=self.overuse,
-            overuse_factor=self.overuse_factor,
-            overuse_margin=parse_mib(self.overuse_margin),
-            overuse_samples=self.overuse_samples,
-            idle_after_s=self.idle_after_s,
-            idle_above_pct=self.idle_above_pct,
-            compute_limit=self.compute_limit,
-            policy=choose_policy(self.policy),
-            limits=read_limits(self.limits),
-        )
-
-    def simulation(self) -> str | None:
-        """What is simulated, or None for real cards."""
-        return os.environ.get("GPUSCHED_SIMULATE") or self.simulate or None
-
-
-def _machine_memory() -> Mib:
-    return Mib(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20)
 
 
 class HostLock:

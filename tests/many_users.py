@@ -16,7 +16,8 @@ from waiting import DEADLINE_S
 from jupyter_gpusched.callers import Caller
 from jupyter_gpusched.core.model import Unauthorized
 from jupyter_gpusched.desk import Desk
-from jupyter_gpusched.service import Access, GpuSched, Host, HostLock
+from jupyter_gpusched.service import Access, Host, HostLock
+from jupyter_gpusched.settings import GpuSched
 
 ADMINS = {"root2"}
 

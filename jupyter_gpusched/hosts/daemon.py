@@ -24,7 +24,8 @@ from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
 from jupyter_gpusched.find_host import SYSTEM_SOCKET
 from jupyter_gpusched.places import PlaceError, ask_host_to_stop, host_alive, read_host_record, state_folder
-from jupyter_gpusched.service import GpuSched, Host, HostLock
+from jupyter_gpusched.service import Host, HostLock
+from jupyter_gpusched.settings import GpuSched
 
 from .signals import until_ended
 from .system import own_user_only, system_access, system_state

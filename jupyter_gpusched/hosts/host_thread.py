@@ -21,7 +21,8 @@ import anyio.lowlevel
 from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
 from jupyter_gpusched.places import PlaceError, host_alive, read_host_record
-from jupyter_gpusched.service import GpuSched, Host, HostLock
+from jupyter_gpusched.service import Host, HostLock
+from jupyter_gpusched.settings import GpuSched
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from jupyter_gpusched.core.model import GpuSchedError
 from jupyter_gpusched.desk import Desk
 from jupyter_gpusched.launch.owners import unix_user
 from jupyter_gpusched.places import PlaceError, state_folder
-from jupyter_gpusched.service import Access, GpuSched, Host, HostLock, TcpAddress
+from jupyter_gpusched.service import Access, Host, HostLock, TcpAddress
+from jupyter_gpusched.settings import GpuSched
 
 from .hub_identity import ByHubToken, hub_asker
 from .signals import until_ended

@@ -26,7 +26,7 @@ from tornado.iostream import StreamClosedError
 
 from jupyter_gpusched.find_host import start_daemon
 from jupyter_gpusched.places import state_folder
-from jupyter_gpusched.service import GpuSched
+from jupyter_gpusched.settings import GpuSched
 from jupyter_gpusched.wire import PREFIX
 
 from .activity import ActivityReport

@@ -21,7 +21,8 @@ from jupyter_gpusched.launch.orders import SUPERVISOR
 from jupyter_gpusched.launch.owners import unix_user
 from jupyter_gpusched.launch.spawn import as_user
 from jupyter_gpusched.places import PlaceError, state_folder
-from jupyter_gpusched.service import Access, GpuSched
+from jupyter_gpusched.service import Access
+from jupyter_gpusched.settings import GpuSched
 
 STATE = Path("/var/lib/jupyter-gpusched")
 _NOBODY = 65534

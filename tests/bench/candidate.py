@@ -7,7 +7,7 @@ import pathlib
 import signal
 
 from jupyter_gpusched.hosts.host_thread import HostThread
-from jupyter_gpusched.service import GpuSched
+from jupyter_gpusched.settings import GpuSched
 
 if __name__ == "__main__":
     HostThread(pathlib.Path(os.environ["GPUSCHED_HOME"]), GpuSched()).start()
