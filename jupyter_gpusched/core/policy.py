@@ -10,7 +10,7 @@ something fits is ``room``'s, what the order is ``policies``'; nothing here chan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -21,7 +21,7 @@ from .kept import claim_order
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
 from .past import footprint
-from .queue import Lines, Rank, line_key
+from .queue import LineKey, Lines, Rank, line_key
 from .quota import Quota
 from .reservations import Gates, seen_past
 from .rivals import Alone, Rivals
@@ -223,10 +223,10 @@ class Pass:
                 rivals.advance(row, self._may_be_tried)
             elif self.policy.strict:
                 return
-            elif rivals.evicts or self.gates.any:  # the next may be let onto more cards
+            elif rivals.evicts:
                 rivals.leave(row)
             else:
-                rivals.failed(row, self.room.brief_until - self.now)
+                rivals.failed(row, self.room.brief_until - self.now, self._let_onto_more(job, *rivals.expected(row)))
             first = rivals.first()
             if first is not None:
                 heappush(firsts, (*first, number))
@@ -243,6 +243,15 @@ class Pass:
     def _seen_by(self, job: Job) -> Room:
         """The room as this job meets it: without cards that are reserved for others."""
         return seen_past(self.room, self.gates.shut(job))
+
+    def _let_onto_more(
+        self, job: Job, expected_s: float, compute: float | None
+    ) -> Callable[[LineKey, Request], bool] | None:
+        """Which lines are let onto cards that are reserved for others than this job; None = that would not help."""
+        shut = self.gates.shut(job)
+        if not shut or find(self.room, job.request, ends_at=self.now + expected_s, compute=compute) is None:
+            return None
+        return lambda line, request: not self.gates.shut_to(line, request) >= shut
 
     def _start(self, job: Job) -> bool:
         return self._start_at(job, self.facts.expected_s(job), self._compute(job))
