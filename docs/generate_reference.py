@@ -18,7 +18,7 @@ import msgspec
 import traitlets
 
 import jupyter_gpusched as gs
-from jupyter_gpusched import cli, magics, openapi, options, wire
+from jupyter_gpusched import cli, magics, openapi, options, submitting, wire
 from jupyter_gpusched.core.machine import diagram
 from jupyter_gpusched.core.model import Phase
 from jupyter_gpusched.hosts.daemon import Serve
@@ -256,7 +256,7 @@ def _commands() -> str:
 def commands() -> list[tuple[str, str, argparse.ArgumentParser]]:
     """Every command with its words and its parser."""
     found = next(action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction))
-    own = {"submit": cli._submit_parser(), "resubmit": cli._resubmit_parser()}
+    own = {"submit": submitting.submit_parser(), "resubmit": submitting.resubmit_parser()}
     words = {choice.dest: choice.help or "" for choice in found._choices_actions}
     return [(name, words[name], own.get(name, parser)) for name, parser in found.choices.items()]
 

@@ -38,12 +38,13 @@ from .core.model import (
 from .core.quota import check_queue, check_terms, waiting_of
 from .drafts import PLACEHOLDER, Raw, Reader
 from .engine import Engine
+from .errand import read_payload
 from .launch.folders import remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
 from .parents import still_worth_waiting_for, with_parents
 from .ports import GpuProvider
 from .respec import spec_of
-from .submission import changed, read_payload, read_terms
+from .submission import changed, read_terms
 
 LARGE = 2**20
 """What has more bytes is decoded beside the loop, which answers others meanwhile."""

@@ -32,7 +32,8 @@ class Rivals:
         self.part = facts.part(request)
         self.orders: list[tuple[float, ...]] = []
         self.starts: list[int] = []  # at which row each of the following begins
-        self.owners: list[tuple[Heads, Expected]] = []
+        self.owners: list[tuple[str, Heads, Expected]] = []
+        self.told = len(facts.given)  # so much of what was given is known in the orders
         self.places: dict[int, Place] = {}  # of lines of which it is not the first job's
         self.rest: dict[int, Iterator[Rank]] = {}  # what follows in such a line
         self.ids: dict[int, JobId] = {}
@@ -44,7 +45,7 @@ class Rivals:
         if known.least_s > within_s:
             return
         self.starts.append(len(self.orders))
-        self.owners.append((heads, known))
+        self.owners.append((owner, heads, known))
         self.orders += self.facts.orders(owner, self.part, heads, known.seconds)
         if not math.isinf(within_s):
             for row, expected_s in enumerate(known.seconds, self.starts[-1]):
@@ -57,7 +58,13 @@ class Rivals:
         row = len(self.orders)
         self.places[row], self.ids[row], self.rest[row] = place, job_id, rest
         self.starts.append(row)
-        self.owners.append((Heads.of(jobs), Expected(None, None, [expected_s], expected_s, [compute])))
+        self.owners.append(
+            (
+                self.facts.state.jobs[job_id].owner,
+                Heads.of(jobs),
+                Expected(None, None, [expected_s], expected_s, [compute]),
+            )
+        )
         self.orders.append(place[1])
 
     def first(self) -> tuple[Place, int] | None:
@@ -111,7 +118,7 @@ class Rivals:
             self.orders.clear()
             return
         self.leave(row)
-        for start, (heads, known) in zip(self.starts, self.owners, strict=True):
+        for start, (_, heads, known) in zip(self.starts, self.owners, strict=True):
             if easier is not None and not heads.keys:
                 continue
             for other, seconds in enumerate(known.seconds, start):
@@ -122,6 +129,21 @@ class Rivals:
                 if busier and (early or seconds > brief_s):
                     self.leave(other)
 
+    def learn(self) -> None:
+        """Owners who were given something meanwhile come later."""
+        given, self.told = set(self.facts.given[self.told :]), len(self.facts.given)
+        for start, (owner, heads, known) in zip(self.starts, self.owners, strict=True):
+            if owner in given and self.orders:
+                seconds = known.seconds if heads.ids else []  # a line that was put up alone has a place of its own
+                for row, order in enumerate(self.facts.orders(owner, self.part, heads, seconds), start):
+                    if row not in self.places and self.orders[row] is not _GONE:
+                        self.orders[row] = order
+                for row in self.places.keys() & range(start, start + len(known.seconds)):
+                    if self.orders[row] is not _GONE:
+                        job = self.facts.state.jobs[self.ids[row]]
+                        self.places[row] = self.facts.place(job, known.seconds[row - start], self.part)
+                        self.orders[row] = self.places[row][1]
+
     def _place(self, row: int) -> Place:
         place = self.places.get(row)
         if place is not None:
@@ -131,5 +153,5 @@ class Rivals:
 
     def _found(self, row: int) -> tuple[Heads, Expected, int]:
         number = bisect_right(self.starts, row) - 1
-        heads, known = self.owners[number]
+        _, heads, known = self.owners[number]
         return heads, known, row - self.starts[number]

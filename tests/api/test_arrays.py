@@ -102,6 +102,14 @@ def test_what_is_not_there_cannot_be_acted_on(client, command, blocked, target):
     assert phases(client, array_id) == {"queued": 2}
 
 
+def test_who_names_an_array_where_one_job_is_meant_is_told_so(client, command, blocked):
+    array_id, _ = client.submit_array(command("true"), elements(2))
+    for ask in (client.job, client.log, client.spec):
+        with pytest.raises(UnknownJob, match="is no job but an array") as refused:
+            ask(array_id)
+        assert f"{array_id}[0]" in refused.value.hint
+
+
 def test_numbers_that_cannot_be_read_are_refused(client, command, blocked):
     array_id, _ = client.submit_array(command("true"), elements(2))
     with pytest.raises(BadRequest, match=r"\[x\] cannot be read"):
