@@ -10,6 +10,7 @@ something fits is ``room``'s, what the order is ``policies``'; nothing here chan
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -20,7 +21,7 @@ from .facts import Facts, rests, waits_since
 from .kept import claim_order
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
-from .queue import line_key
+from .queue import LineKey, line_key
 from .quota import Quota
 from .reservations import Gates, seen_past
 from .rivals import Rivals
@@ -206,10 +207,10 @@ class Pass:
                 rivals.advance(row, self._may_be_tried)
             elif self.policy.strict:
                 return
-            elif rivals.evicts or self.gates.any:  # the next may be let onto more cards
+            elif rivals.evicts:
                 rivals.leave(row)
             else:
-                rivals.failed(row, self.room.brief_until - self.now)
+                rivals.failed(row, self.room.brief_until - self.now, self._let_onto_more(job, *rivals.expected(row)))
             first = rivals.first()
             if first is not None:
                 heappush(firsts, (*first, number))
@@ -226,6 +227,15 @@ class Pass:
     def _seen_by(self, job: Job) -> Room:
         """The room as this job meets it: without cards that are reserved for others."""
         return seen_past(self.room, self.gates.shut(job))
+
+    def _let_onto_more(
+        self, job: Job, expected_s: float, compute: float | None
+    ) -> Callable[[LineKey, Request], bool] | None:
+        """Which lines are let onto cards that are reserved for others than this job; None = that would not help."""
+        shut = self.gates.shut(job)
+        if not shut or find(self.room, job.request, ends_at=self.now + expected_s, compute=compute) is None:
+            return None
+        return lambda line, request: not self.gates.shut_to(line, request) >= shut
 
     def _start(self, job: Job) -> bool:
         return self._start_at(job, self.facts.expected_s(job), self._compute(job))

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from .booking import assigned, lapsed
-from .history import History
+from .history import History, Kin
 from .messages import Evicted, MachineChange
-from .model import GpuUuid, Job, JobId, Phase
+from .model import GpuUuid, Job, JobId, Phase, Request
 from .operations import Operations, Reservation
 from .quantities import show_seconds
-from .queue import kin_of
+from .queue import LineKey, kin_of
 from .room import Room
 from .state import State
 
@@ -39,18 +39,28 @@ class Gates:
         standing = [one for one in state.operations.reservations.values() if one.end > now]
         self.any = bool(standing)
         laid_out = assigned(standing, state.gpus.values()) if standing else {}
+        self._found: dict[tuple[Kin, bool], frozenset[GpuUuid]] = {}
         self.windows = [(one, frozenset(laid_out[one.id])) for one in sorted(standing, key=lambda one: one.start)]
 
     def shut(self, job: Job) -> frozenset[GpuUuid]:
         """The cards on which a job may not start now."""
-        if not self.any:
-            return NONE
-        ends_at = -math.inf if job.may_be_evicted else surely_ended(self.history, job, self.now)
-        shut: set[GpuUuid] = set()
-        for one, cards in self.windows:
-            if one.user != job.owner and (one.start <= self.now or ends_at > one.start):
-                shut |= cards
-        return frozenset(shut)
+        return self._shut(kin_of(job), job.may_be_evicted) if self.any else NONE
+
+    def shut_to(self, line: LineKey, request: Request) -> frozenset[GpuUuid]:
+        """The same for all jobs of a line."""
+        return self._shut(line.kin(request), line.yields) if self.any else NONE
+
+    def _shut(self, kin: Kin, yields: bool) -> frozenset[GpuUuid]:
+        found = self._found.get((kin, yields))
+        if found is None:
+            ends_at = -math.inf if yields else surely_ended(self.history, kin, self.now)
+            found = self._found[kin, yields] = frozenset(
+                uuid
+                for one, cards in self.windows
+                if one.user != kin.owner and (one.start <= self.now or ends_at > one.start)
+                for uuid in cards
+            )
+        return found
 
     def causes(self, job: Job) -> list[tuple[Reservation, frozenset[GpuUuid]]]:
         """The reservations that shut cards to it."""
@@ -58,11 +68,10 @@ class Gates:
         return [(one, cards) for one, cards in self.windows if one.user != job.owner and cards & shut]
 
 
-def surely_ended(history: History, job: Job, now: float) -> float:
+def surely_ended(history: History, kin: Kin, now: float) -> float:
     """By when a job that starts now will have ended, as surely as can be said; never if nothing is known."""
-    if job.time_limit_s is not None:
-        return now + job.time_limit_s
-    kin = kin_of(job)
+    if kin.limit_s is not None:
+        return now + kin.limit_s
     return now + MARGIN * history.expected_s(kin, LONG_RUN) if history.says_something(kin) else math.inf
 
 

@@ -15,7 +15,7 @@ from .facts import Facts, Place
 from .heads import Expected, Heads, expected_of, heads_of
 from .model import Job, JobId, Request
 from .persistent import Line
-from .queue import Own, Rank
+from .queue import LineKey, Own, Rank
 
 Alone = tuple[Request, Line[Rank], float, float | None]
 """A line that is put up by itself: its request, the jobs, their expected run time and use of processors."""
@@ -107,15 +107,23 @@ class Rivals:
     def leave(self, row: int) -> None:
         self.orders[row] = _GONE
 
-    def failed(self, row: int, brief_s: float) -> None:
-        """One did not fit: gone are all that are no easier to place. ``brief_s``: the shorter may take what is kept."""
+    def failed(self, row: int, brief_s: float, easier: Callable[[LineKey, Request], bool] | None = None) -> None:
+        """One did not fit: gone are all that are no easier to place. ``brief_s``: the shorter may take what is kept.
+
+        easier  which lines may use cards that this one may not, and stay; None = none.
+        """
         expected_s, needs = self.expected(row)
         early = expected_s <= brief_s or brief_s < 0.0
-        if early and not self.measured:
+        if early and not self.measured and easier is None:
             self.orders.clear()
             return
-        for start, (_, _, known) in zip(self.starts, self.owners, strict=True):
+        self.leave(row)
+        for start, (_, heads, known) in zip(self.starts, self.owners, strict=True):
+            if easier is not None and not heads.keys:
+                continue
             for other, seconds in enumerate(known.seconds, start):
+                if easier is not None and easier(heads.keys[other - start], self.request):
+                    continue
                 share = None if known.compute is None else known.compute[other - start]
                 busier = needs == share or (needs is not None and share is not None and share >= needs)
                 if busier and (early or seconds > brief_s):
