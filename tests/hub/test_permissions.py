@@ -23,7 +23,7 @@ BODIES = {"PATCH": {"priority": "low"}}
 OF_JOBS = sorted(
     (method, path)
     for path, handler in PATHS
-    if path.startswith("jobs/")
+    if path.startswith("jobs/(")
     for method in handler.methods()
 )  # fmt: skip
 OF_ADMINISTRATORS = sorted(
@@ -76,6 +76,18 @@ def test_at_every_address_of_a_job_a_foreign_id_answers_like_an_unknown_one(ann,
     assert by_admin.status != 404 or "unknown_result" in by_admin.body.decode()
     for left in (job_id, other_id):
         ann("POST", f"jobs/{left}/cancel", {})
+
+
+@pytest.mark.parametrize("act", ["cancel", "hold", "release"])
+def test_acts_by_name_reach_the_callers_own_jobs_only(ann, bob, busy, act):
+    job_id = waiting_job(ann)
+    before = ann.job(job_id)
+    reply = bob("POST", f"jobs/{act}", {"name": "*"})
+    assert reply.status in (200, 404), reply
+    assert job_id not in reply.body.decode()
+    after = ann.job(job_id)
+    assert (after["phase"], after["held"]) == (before["phase"], before["held"]) == ("queued", None)
+    ann("POST", f"jobs/{job_id}/cancel", {})
 
 
 @pytest.mark.parametrize(("method", "path"), OF_ADMINISTRATORS)
