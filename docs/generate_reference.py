@@ -18,7 +18,7 @@ import msgspec
 import traitlets
 
 import jupyter_gpusched as gs
-from jupyter_gpusched import cli, magics, openapi, options, wire
+from jupyter_gpusched import cli, magics, openapi, options, submitting, wire
 from jupyter_gpusched.core.machine import diagram
 from jupyter_gpusched.core.model import Phase
 from jupyter_gpusched.hosts.daemon import Serve
@@ -114,7 +114,6 @@ ERRORS = {
     "unknown_reservation": (404, "there is no such reservation; one that is over has ended by itself"),
     "simulation_mismatch": (409, "the client asks for other simulated cards than the host has"),
     "simulation_gives_way": (409, "the same, and the host ends to make room: ask again"),
-    "reservation_clash": (409, "other reservations of that time have the cards that are asked for"),
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
     "limit_reached": (422, "the administrator's limits do not allow it; the message has the limit"),
     "bad_limits": (422, "the file of limits cannot be used; the message has the line"),
@@ -257,7 +256,7 @@ def _commands() -> str:
 def commands() -> list[tuple[str, str, argparse.ArgumentParser]]:
     """Every command with its words and its parser."""
     found = next(action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction))
-    own = {"submit": cli._submit_parser(), "resubmit": cli._resubmit_parser()}
+    own = {"submit": submitting.submit_parser(), "resubmit": submitting.resubmit_parser()}
     words = {choice.dest: choice.help or "" for choice in found._choices_actions}
     return [(name, words[name], own.get(name, parser)) for name, parser in found.choices.items()]
 

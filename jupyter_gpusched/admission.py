@@ -22,6 +22,7 @@ from . import wire
 from .belongings import Kept, drop, payload_of, write
 from .callers import Caller
 from .core.ledger import check_fits
+from .core.messages import Amended
 from .core.model import (
     BadRequest,
     IllegalTransition,
@@ -37,12 +38,13 @@ from .core.model import (
 from .core.quota import check_queue, check_terms, waiting_of
 from .drafts import PLACEHOLDER, Raw, Reader
 from .engine import Engine
+from .errand import read_payload
 from .launch.folders import remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
 from .parents import still_worth_waiting_for, with_parents
 from .ports import GpuProvider
 from .respec import spec_of
-from .submission import changed, read_payload, read_terms
+from .submission import changed, read_terms
 
 LARGE = 2**20
 """What has more bytes is decoded beside the loop, which answers others meanwhile."""
@@ -122,18 +124,35 @@ class Admission:
         """Change a job that waits. Raises ``BadRequest``, ``UnknownJob``, or ``WrongPhase`` once it waits no more."""
         async with self._amending:  # two changes of one job at once must not undo each other
             job = await self._engine.job(job_id, by.sees)
-            terms = read_terms(changes, job)
             await self._engine.cards_seen()
             try:
+                terms = self._terms(job, changes, by)
                 if job.phase is not Phase.QUEUED:
                     raise _too_late(job)
-                state = self._engine.state
-                check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
-                if not by.admin:
-                    check_terms(_on(terms, job), state)
-                await self._engine.amend(job_id, terms, by=by.user)
+                await self._engine.act(Amended(job_id, by.user, terms))
             except IllegalTransition:
                 raise _too_late(await self._engine.job(job_id, by.sees)) from None
+
+    async def amend_many(self, jobs: Sequence[Job], changes: object, *, by: Caller) -> list[JobId]:
+        """Change those of the jobs that wait, all or none of them; returns which. Raises ``BadRequest``."""
+        engine = self._engine
+        async with self._amending:
+            await engine.cards_seen()
+            current = (engine.state.jobs.get(job.id) for job in jobs)
+            waiting = [job for job in current if job is not None and job.phase is Phase.QUEUED]
+            amended = await anyio.to_thread.run_sync(
+                lambda: [Amended(job.id, by.user, self._terms(job, changes, by)) for job in waiting]
+            )
+            return await engine.act_on_all(amended)
+
+    def _terms(self, job: Job, changes: object, by: Caller) -> Terms:
+        """The terms of a job after these changes, which this machine and the limits allow."""
+        terms, state = read_terms(changes, job), self._engine.state
+        if job.phase is Phase.QUEUED:
+            check_fits(terms.request, state.gpus.values(), state.settings, cause=self._gpus.cause)
+            if not by.admin:
+                check_terms(_on(terms, job), state)
+        return terms
 
     async def reorder(self, job_id: JobId, order: wire.JobOrder, *, by: Caller) -> None:
         """Put a waiting job right before or after another of the owner's. Raises as ``amend`` does."""

@@ -32,7 +32,7 @@ from .oversight import AdminLimitsHandler, LimitsHandler, LogOfEventsHandler, Re
 from .places import API
 from .respec import spec_of
 from .submission import read_order, read_submission
-from .targets import find_one
+from .targets import find, find_one
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
@@ -151,12 +151,16 @@ class JobHandler(OfJob):
     """GET jobs/ID, with ``wait=final`` only when it is final or after ``timeout`` seconds; PATCH; DELETE."""
 
     async def patch(self, job_id: str) -> None:
-        job, body = await self.find(job_id), await self.body()
+        target, body = await find(job_id, self.desk.engine, self.caller.sees), await self.body()
+        admission, job = self.desk.admission, target.jobs[0]
         if isinstance(body, dict) and _ORDER & body.keys():
-            await self.desk.admission.reorder(job.id, read_order(body), by=self.caller)
+            await admission.reorder((await self.find(job_id)).id, read_order(body), by=self.caller)
+        elif target.one:
+            await admission.amend(job.id, body, by=self.caller)
         else:
-            await self.desk.admission.amend(job.id, body, by=self.caller)
-        self.answer(self.views().job(await self.find(job_id)))
+            self.answer(wire.JobIds(ids=await admission.amend_many(target.jobs, body, by=self.caller)))
+            return
+        self.answer(self.views().job(await self.find(job.id)))
 
     async def delete(self, job_id: str) -> None:
         await self.desk.admission.delete(await self.find(job_id))

@@ -124,6 +124,11 @@ class JobArray(Sequence[Job]):
         self._host.release_job(self._id)
         return self
 
+    def amend(self, **changes: Any) -> JobArray:
+        """Change what waits of it, by the options' JSON names: ``priority="low"``; None stands for a default."""
+        self._host.amend(self._id, changes)
+        return self
+
     def resubmit_failed(self, **changes: Any) -> JobArray:
         """Queue those again that have ended otherwise than succeeded, as an array of their own; maybe an empty one.
 

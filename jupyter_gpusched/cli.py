@@ -14,14 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .core.model import BadRequest, GpuSchedError, UnknownJob
+from .core.model import GpuSchedError, UnknownJob
+from .exits import DONE, INTERRUPTED, NO_HOST, REFUSED
 
 if TYPE_CHECKING:
     from .client import Client
-    from .options import OptionParser
-
-DONE, FAILED, REFUSED, NO_HOST = 0, 1, 2, 3
-_INTERRUPTED = 130
 
 _DESCRIPTION = "Queue work on the GPUs of this machine by the memory it needs, and see what becomes of it."
 
@@ -34,7 +31,7 @@ def main(words: Sequence[str] | None = None) -> int:
         _complain(error)
         return NO_HOST if error.code == "no_host" else REFUSED
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
@@ -47,9 +44,13 @@ def _complain(error: GpuSchedError) -> None:
 
 def _run(words: list[str]) -> int:
     if words[:1] == ["submit"]:  # its own options end where the job's own words begin
-        return _submit(words[1:])
+        from .submitting import submit
+
+        return submit(words[1:], lambda: _client(start=True))
     if words[:1] == ["resubmit"]:
-        return _resubmit(words[1:])
+        from .submitting import resubmit
+
+        return resubmit(words[1:], _client)
     if not words:
         _parser().print_help(sys.stderr)
         return REFUSED
@@ -95,15 +96,15 @@ def _machine_commands(commands: Any) -> None:
     _command(commands, "gpus", _gpus, "the GPUs and who uses them", as_json=True)
     _command(commands, "top", _top, "GPUs and queue, live; q leaves")
     _command(commands, "alerts", _alerts, "what a person should look at now", as_json=True)
-    quarantine = _command(commands, "quarantine", _quarantine, "give a GPU no jobs; those on it go on", as_json=True)
+    quarantine = _command(commands, "quarantine", _operate, "give a GPU no jobs; those on it go on", as_json=True)
     quarantine.add_argument("gpu", metavar="GPU", help="its number or its UUID")
     release = _command(
         commands, "release", _release, "let held jobs go on, or give a quarantined GPU jobs again", as_json=True
     )
     release.add_argument("--name", help="all held jobs of yours whose name fits: 'run-*'", metavar="PATTERN")
     release.add_argument("ids", nargs="*", metavar="TARGET", help="a job, an array, ID[0-9]; or a GPU: number or UUID")
-    drain = _command(commands, "drain", _drain, "start nothing new on this machine; what runs goes on", as_json=True)
-    resume = _command(commands, "resume", _resume, "end a drain", as_json=True)
+    drain = _command(commands, "drain", _operate, "start nothing new on this machine; what runs goes on", as_json=True)
+    resume = _command(commands, "resume", _operate, "end a drain", as_json=True)
     for command in (quarantine, release, drain, resume):
         command.add_argument("--cause", help="why, in a few words; others read it", metavar="TEXT")
     _reservation_commands(commands)
@@ -188,149 +189,6 @@ def _client(*, start: bool = False) -> Client:
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False))
-
-
-# --- submit -------------------------------------------------------------------------------
-
-
-def _submit_parser() -> OptionParser:
-    from .options import OptionParser, add_array_options, add_job_options
-
-    parser = OptionParser(
-        prog="jupyter gpusched submit",
-        usage="%(prog)s [options] [--wait] [--] ARGV...",
-        description="Queue a script (*.py first), a notebook (*.ipynb) or a command. The id is the last line printed.",
-        add_help=False,
-        allow_abbrev=False,
-    )
-    add_job_options(parser)
-    add_array_options(parser)
-    parser.add_argument("--shell", metavar="TEXT", help="a shell line instead of ARGV")
-    _add_submit_switches(parser)
-    return parser
-
-
-def _submit(words: list[str]) -> int:
-    from .options import parse, read_array
-    from .request import complete
-
-    parser = _submit_parser()
-    asked = parse(words, parser)
-    if asked.own["help"]:
-        print(parser.format_help(), end="")
-        return DONE
-    _note_options_of_the_job(asked.rest, parser.long_options())
-    spec = complete(_what_runs(asked.own["shell"], asked.rest), asked.fields, asked.env, python=_own_python())
-    swept, throttle = read_array(asked.own)
-    client = _client(start=True)
-    if swept:
-        from .jobcommands import submit_sweep
-
-        return submit_sweep(client, spec, swept, throttle, wait=asked.own["wait"], as_json=asked.own["json"])
-    job_id = client.submit(spec)
-    if spec.get("vram") == "auto" and (why := client.job(job_id)["advice"]):
-        print(why, file=sys.stderr)
-    return _submitted(client, job_id, wait=asked.own["wait"], as_json=asked.own["json"])
-
-
-def _resubmit_parser() -> OptionParser:
-    from .options import OptionParser, add_job_options
-
-    parser = OptionParser(
-        prog="jupyter gpusched resubmit",
-        usage="%(prog)s [options] [--wait] ID",
-        description="Queue the work of a job again, as a new job. The new id is the last line printed.",
-        add_help=False,
-        allow_abbrev=False,
-    )
-    add_job_options(parser)
-    _add_submit_switches(parser)
-    return parser
-
-
-def _add_submit_switches(parser: OptionParser) -> None:
-    parser.add_argument("--wait", action="store_true", help="wait for the end; exit 1 unless it succeeded")
-    parser.add_argument("--json", action="store_true", help="print the job as JSON")
-    parser.add_argument("-h", "--help", action="store_true", help="show this")
-
-
-def _resubmit(words: list[str]) -> int:
-    from .options import parse
-    from .request import changes
-
-    parser = _resubmit_parser()
-    if {"-h", "--help"} & set(words):
-        print(parser.format_help(), end="")
-        return DONE
-    front = parse(words, parser)
-    ids = front.rest[:1]
-    asked = parse([*words[: len(words) - len(front.rest)], *front.rest[1:]], parser)  # options may follow the id
-    if not ids or asked.rest:
-        raise BadRequest("resubmit takes one job id.", field="id", hint="`jupyter gpusched ls` lists ids.")
-    client = _client()
-    anew = changes(asked.fields, asked.env, client.spec(ids[0]) if asked.env else {})
-    answer = client.resubmit_any(ids[0], anew)
-    if "id" not in answer:
-        from .jobcommands import array_submitted
-
-        return array_submitted(
-            client, answer["array_id"], answer["ids"], wait=asked.own["wait"], as_json=asked.own["json"]
-        )
-    return _submitted(client, answer["id"], wait=asked.own["wait"], as_json=asked.own["json"])
-
-
-def _note_options_of_the_job(words: list[str], ours: list[str]) -> None:
-    """What follows the script is the script's, also where it looks like an option of ours: better said now."""
-    if words[:1] != ["--"] and (taken := [word for word in words if word.partition("=")[0] in ours]):
-        name = words[0]
-        print(
-            f"jupyter gpusched: {' '.join(taken)} goes to {name}, since it stands after it; "
-            f"options of the job stand before {name}",
-            file=sys.stderr,
-        )
-
-
-def _what_runs(shell: str | None, words: list[str]) -> dict[str, Any]:
-    from .request import of_shell_line, of_words
-
-    if shell is None:
-        return of_words(words)
-    if words:
-        raise BadRequest("--shell takes the whole line as one text; nothing may follow it.", field="argv")
-    return of_shell_line(shell)
-
-
-def _own_python() -> str | None:
-    """The interpreter of the environment that is active in this terminal, if one is."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        python = os.path.join(os.environ.get(name) or os.devnull, "bin", "python")  # noqa: PTH118 - pathlib is slow to start
-        if os.access(python, os.X_OK):
-            return python
-    return None
-
-
-def _submitted(client: Client, job_id: str, *, wait: bool, as_json: bool) -> int:
-    view = _waited(client, job_id) if wait else None
-    if as_json:
-        _print_json(view or client.job(job_id))
-    else:
-        print(job_id, flush=True)
-    if view is None or view["phase"] == "succeeded":
-        return DONE
-    from .describe import ENDED, ending
-
-    how = f"{ENDED.get(view['phase'], view['phase'])}: {ending(view) or 'no more is known'}"
-    print(f"jupyter gpusched: job {job_id} {how}\n  Its output: jupyter gpusched logs {job_id}", file=sys.stderr)
-    return FAILED
-
-
-def _waited(client: Client, job_id: str) -> dict[str, Any]:
-    print(f"job {job_id} is queued; waiting for its end", file=sys.stderr)
-    try:
-        return client.wait(job_id)
-    except KeyboardInterrupt:
-        print(f"\njob {job_id} goes on; `jupyter gpusched cancel {job_id}` ends it", file=sys.stderr)
-        raise
 
 
 # --- looking ------------------------------------------------------------------------------
@@ -451,8 +309,11 @@ def _hold(asked: argparse.Namespace) -> int:
     return hold(_client(), asked, _complain)
 
 
-def _quarantine(asked: argparse.Namespace) -> int:
-    return _card_answer(_client().quarantine(asked.gpu, asked.cause), asked)
+def _operate(asked: argparse.Namespace) -> int:
+    from . import operating
+
+    act: Callable[[Client, argparse.Namespace], int] = getattr(operating, asked.command)
+    return act(_client(), asked)
 
 
 def _release(asked: argparse.Namespace) -> int:
@@ -460,37 +321,10 @@ def _release(asked: argparse.Namespace) -> int:
     from .jobcommands import is_card, release
 
     if len(asked.ids) == 1 and is_card(asked.ids[0]) and not asked.name:
-        return _card_answer(_client().release(asked.ids[0], asked.cause), asked)
+        from .operating import release_card
+
+        return release_card(_client(), asked.ids[0], asked)
     return release(_client(), asked, _complain)
-
-
-def _card_answer(card: dict[str, Any], asked: argparse.Namespace) -> int:
-    from .describe import gpu_state
-
-    if asked.json:
-        _print_json(card)
-    else:
-        print(f"GPU {card['index']} {card['name']}: {gpu_state(card)}")
-    return DONE
-
-
-def _drain(asked: argparse.Namespace) -> int:
-    return _drain_answer(_client().drain(asked.cause), asked)
-
-
-def _resume(asked: argparse.Namespace) -> int:
-    return _drain_answer(_client().resume(asked.cause), asked)
-
-
-def _drain_answer(answer: dict[str, Any], asked: argparse.Namespace) -> int:
-    drained = answer["drained"]
-    if asked.json:
-        _print_json(answer)
-    elif drained:
-        print(f"Nothing new starts here: {drained['cause']} (by {drained['by']}). `jupyter gpusched resume` ends this.")
-    else:
-        print("Jobs start again.")
-    return DONE
 
 
 def _reserve(asked: argparse.Namespace) -> int:

@@ -49,6 +49,9 @@ from .views import Views
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
 """The largest payload in base64, and whatever else a submission may say."""
 
+KNOWN_S = 2.0
+"""So old may be what is said of a job's progress, where many ask at once."""
+
 ENDLESS = 2**50
 """No body is refused before it was read: a refusal in mid-sending reaches nobody."""
 
@@ -207,9 +210,9 @@ class Handler(RequestHandler):
         )
 
     async def views_now(self) -> Views:
-        """As ``views``, after a look at how far the running jobs are."""
+        """As ``views``, knowing how far the running jobs are: open streams look all the time, else this one does."""
         active = [job for job in self.desk.engine.state.jobs.values() if job.phase.active]
-        if active:
+        if active and not self.desk.growth.seen_within(KNOWN_S):
             await self.desk.growth.look(active)
         return self.views()
 

@@ -311,6 +311,8 @@ def _describe_host(health: Mapping[str, Any], where: str | HubAddress) -> Check:
         f"epoch {health.get('epoch')}",
         f"address {where}" if isinstance(where, HubAddress) else f"socket {health.get('socket')}",
     ]
+    if health.get("kind") == "system":
+        parts.append("for all users, whose jobs run as their owner")
     if health.get("simulated"):
         parts.append(f"SIMULATED cards {health['simulated']}")
     causes = " ".join(health.get("causes") or [])

@@ -28,7 +28,8 @@ from .launch.owners import Owner
 from .learning import code_of, learned
 from .notebooks import read_notebook
 from .ports import GpuProvider, Store
-from .submission import is_text, read_job
+from .submission import read_job
+from .texts import is_text
 
 _FIRST = string.ascii_lowercase
 _REST = string.ascii_lowercase + string.digits

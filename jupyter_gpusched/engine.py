@@ -53,7 +53,6 @@ from .core.model import (
     JobId,
     Phase,
     Settings,
-    Terms,
     Unavailable,
     UnknownJob,
     Work,
@@ -95,7 +94,7 @@ _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
 
 
-Wish = CancelRequested | HoldRequested | ReleaseRequested
+Wish = CancelRequested | HoldRequested | ReleaseRequested | Amended
 """What the owner of a job may want of it at any time."""
 
 
@@ -202,10 +201,6 @@ class Engine:
             if parent is None:
                 raise UnknownJob(job_id)
         return tuple(parent for parent in found.values() if parent is not None and parent.phase.final)
-
-    async def amend(self, job_id: JobId, terms: Terms, *, by: str) -> None:
-        """Change a waiting job; returns when it is on disk. Raises ``IllegalTransition`` once it waits no more."""
-        await self._wish(Amended(job_id, by, terms))
 
     async def reorder(self, job_id: JobId, anchor: JobId, *, before: bool, by: str) -> None:
         """Put a waiting job right before or after another of its owner; returns when it is on disk.

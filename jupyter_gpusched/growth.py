@@ -57,6 +57,10 @@ class Growth:
                 self._looked_at = time.monotonic()
             return {job.id: self._seen[job.id] for job in jobs if job.id in self._seen}
 
+    def seen_within(self, seconds: float) -> bool:
+        """Whether the last look is no older; what has started since then is not in it."""
+        return time.monotonic() - self._looked_at <= seconds
+
     def progress(self) -> dict[JobId, Progress]:
         """What the last look found; a job that says nothing has none."""
         return {job_id: reach.progress for job_id, reach in self._seen.items() if reach.progress is not None}

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .core.model import BadRequest, GpuSchedError
+from .exits import DONE, REFUSED
 
 if TYPE_CHECKING:
     from .client import Client
-
-DONE, REFUSED = 0, 2
 
 _CARD = re.compile(r"\d+|(GPU|MIG)-.*")
 

@@ -140,6 +140,11 @@ class Job:
         self._keep(self._host.release_job(self._id))
         return self
 
+    def amend(self, **changes: Any) -> Job:
+        """Change a job that waits, by the options' JSON names: ``priority="low"``; None stands for a default."""
+        self._keep(self._host.amend(self._id, changes))
+        return self
+
     def resubmit(self, **changes: Any) -> Job:
         """Queue the same work again as a new job, with the captured values it was submitted with.
 

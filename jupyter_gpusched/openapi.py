@@ -129,7 +129,8 @@ OPERATIONS = (
     Operation("get", "jobs/{id}", "One job; with `wait=final` once it has ended.", 200, wire.JobView, query=_OF_WAIT,
               refuses=(404, 422)),
     Operation("patch", "jobs/{id}", "Change a job that is still queued (`null` stands for the default), or its place: "
-              "right before or after another of yours.", 200, wire.JobView, body=_TERMS_OR_ORDER,
+              "right before or after another of yours. Of an array (or `ID[0-9]`) what waits is changed, and the "
+              "answer has the ids.", 200, (wire.JobView, wire.JobIds), body=_TERMS_OR_ORDER,
               refuses=(404, 409, 413, 422)),
     Operation("delete", "jobs/{id}", "Delete the record and the files of a job that has ended.", 204, None,
               refuses=(404, 409)),

@@ -68,7 +68,7 @@ def complete(what: Spec, fields: Mapping[str, Any], env: Mapping[str, str], *, p
     python  the interpreter when the options name none (default: the one that runs this).
     """
     from .core.environment import submitted
-    from .submission import is_text
+    from .texts import is_text
 
     spec = {**what, **fields}
     spec["cwd"] = _folder(fields.get("cwd"))
@@ -98,7 +98,7 @@ def changes(fields: Mapping[str, Any], env: Mapping[str, str], old: Mapping[str,
 
     env  variables to lay over those of the old submission.
     """
-    from .submission import refuse_what_is_no_text
+    from .texts import refuse_what_is_no_text
 
     spec = dict(fields)
     for field, value in (*spec.items(), ("env", dict(env))):
@@ -123,7 +123,7 @@ def check(spec: Spec) -> None:
 
 def _own_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Without those that are not UTF-8, which JSON cannot carry; their names are told."""
-    from .submission import is_text
+    from .texts import is_text
 
     dropped = [name for name, value in environ.items() if not (is_text(name) and is_text(value))]
     if dropped:

@@ -6,13 +6,7 @@ card, a missing file) is the host's. Used on both sides, so that a refusal reads
 
 from __future__ import annotations
 
-import ast
-import base64
-import binascii
-import keyword
-import os
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,44 +16,25 @@ import msgspec
 from .core.asked import NOTICE_FORM, After, Notice, read_notice
 from .core.model import BadRequest, Job, Kind, NotAvailable, Request, Terms, Work
 from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
+from .errand import (
+    environment,
+    kind_of,
+    name_of,
+    parameters,
+    read_payload,
+    variables,
+)
 from .respec import terms_of
 from .sweeps import applied
-from .wire import LARGEST_PAYLOAD, NOT_BUILT, TERMS, ArrayRequest, JobOrder, JobSpec
-
-LONGEST_WORD = 128 * 1024
-"""Linux takes no argument and no variable longer than 32 pages."""
-
-LONGEST_READ = 200_000
-"""Characters of a cell that are looked at for faults of syntax before it is queued."""
+from .texts import is_text, refuse_no_python, refuse_what_is_no_text, refuse_what_no_program_takes
+from .wire import NOT_BUILT, TERMS, ArrayRequest, JobOrder, JobSpec
 
 AUTO = "auto"
 """The amount of ``vram`` that is learned from earlier runs."""
 
-_IPYTHON = re.compile(r"^[ \t]*(?:[%!?,;/]|>>>|In \[)|\?[ \t]*$|=[ \t]*[!%]", re.MULTILINE)
-
 _FORMS = {
     **dict.fromkeys(("vram", "memory"), f"Write it as text with a unit: {MEMORY_FORMS}."),
     **dict.fromkeys(("time_limit", "grace"), f"Write it as text with a unit: {TIME_FORMS}."),
-}
-
-_RUNS = {
-    Kind.COMMAND: "argv",
-    Kind.SCRIPT: "path",
-    Kind.NOTEBOOK: "path",
-    Kind.CELL: "source",
-    Kind.FUNCTION: "payload",
-}
-"""The field that says what a job of this kind runs."""
-
-_COMMENT = re.compile(r"""(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\s*#.*""")
-"""A comment, or the text in quotation marks in which there is none."""
-
-_ONLY_OF = {
-    "inputs": (Kind.CELL,),
-    "outputs": (Kind.CELL,),
-    "payload": (Kind.CELL, Kind.FUNCTION),
-    "parameters": (Kind.NOTEBOOK,),
-    "item": (Kind.FUNCTION,),
 }
 
 
@@ -99,15 +74,15 @@ def read_job(
     """
     spec = read_spec(raw)
     _refuse_what_is_not_built(spec)
-    kind = _kind(spec)
-    name = _name(spec, kind) if spec.name is None else None  # without one it is named by what all elements run
+    kind = kind_of(spec)
+    name = name_of(spec, kind) if spec.name is None else None  # without one it is named by what all elements run
     spec = applied(spec)
     request = _request(spec)
     job = Job(
         id=job_id,
         owner=owner,
         kind=kind,
-        name=name or _name(spec, kind),
+        name=name or name_of(spec, kind),
         request=request,
         priority=spec.priority,
         submitted_at=now,
@@ -131,22 +106,22 @@ def read_job(
     work = Work(
         kind=kind,
         cwd=spec.cwd if spec.cwd is not None else home,
-        env={**surroundings, **_env(spec.env or {})},
+        env={**surroundings, **environment(spec.env or {})},
         argv=tuple(spec.argv) if isinstance(spec.argv, list) else (),
         shell=shell,
         path=spec.path,
         args=tuple(spec.args),
         source=spec.source,
         has_payload=payload is not None,
-        inputs=_names(spec.inputs, "inputs"),
-        outputs=_names(spec.outputs, "outputs"),
+        inputs=variables(spec.inputs, "inputs"),
+        outputs=variables(spec.outputs, "outputs"),
         python=spec.python,
-        parameters=_parameters(spec.parameters or {}),
+        parameters=parameters(spec.parameters or {}),
         item=None if spec.item is None else _count(spec.item, "item", least=0, most=10**6),
     )
-    _refuse_what_no_program_takes(work)
+    refuse_what_no_program_takes(work)
     if kind is Kind.CELL and work.python is None:  # a kernel has read its cell itself, as its own version reads it
-        _refuse_no_python(work.source or "")
+        refuse_no_python(work.source or "")
     return job, work, payload
 
 
@@ -173,7 +148,7 @@ def read_terms(changes: object, job: Job) -> Terms:
         )
     _refuse_what_is_not_built(spec)
     return Terms(
-        name=_name(spec, job.kind) if spec.name is not None else job.name,
+        name=name_of(spec, job.kind) if spec.name is not None else job.name,
         request=_request(spec),
         priority=spec.priority,
         time_limit_s=_seconds(spec.time_limit, "time_limit"),
@@ -239,133 +214,6 @@ def _refuse_what_is_not_built(spec: JobSpec) -> None:
             raise NotAvailable(f"{field}: {why}.", field=field)
 
 
-def is_text(text: str) -> bool:
-    """Whether it can be written down: half of a surrogate pair has no place in UTF-8."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def refuse_what_is_no_text(field: str, value: object) -> None:
-    """What no file and no program can be given, however deep it lies in a field."""
-    unseen = [value]
-    while unseen:
-        item = unseen.pop()
-        if isinstance(item, dict):
-            unseen += [*item.keys(), *item.values()]
-        elif isinstance(item, (list, tuple)):
-            unseen += item
-        elif isinstance(item, str):
-            if not is_text(item):
-                raise BadRequest(
-                    f"{field}: {item[:60]!a} is not text: it has half a character, or bytes that are not UTF-8.",
-                    field=field,
-                    hint="Give text in UTF-8; rename a file whose name is not.",
-                )
-            if "\0" in item:
-                raise BadRequest(f"{field}: a text may not hold a zero character.", field=field)
-
-
-def _refuse_what_no_program_takes(work: Work) -> None:
-    """The kernel starts no program whose words or variables are too long; then nothing would run."""
-    words = {"argv": [*work.argv, work.shell or ""], "path": [work.path or ""], "args": list(work.args)}
-    words["env"] = [f"{name}={value}" for name, value in work.env.items()]
-    total = 0
-    for field, texts in words.items():
-        for text in texts:
-            size = len(os.fsencode(text)) + 1
-            total += size + 8
-            if size > LONGEST_WORD:
-                what = f"the variable {text.partition('=')[0]}" if field == "env" else "one of its texts"
-                raise BadRequest(
-                    f"{field}: {what} has {size // 1024} KiB; no program takes more than {LONGEST_WORD // 1024} KiB.",
-                    field=field,
-                    hint="Put long text into a file and give its name, or leave the variable out.",
-                )
-    if total > _all_words():
-        field = max(words, key=lambda name: sum(map(len, words[name])))
-        raise BadRequest(
-            f"{field}: words and variables have {total // 1024} KiB together; "
-            f"no program takes more than {_all_words() // 1024} KiB.",
-            field=field,
-            hint="Put long lists into a file and give its name, or leave variables out.",
-        )
-
-
-def _all_words() -> int:
-    """Bytes that argument list and environment may have together, with room for what each attempt adds."""
-    return min(os.sysconf("SC_ARG_MAX"), 6 * 2**20) - 64 * 1024
-
-
-def _refuse_no_python(source: str) -> None:
-    """A cell that cannot be read is refused at once; one that may hold IPython's own syntax is left to the job."""
-    if len(source) > LONGEST_READ or source.lstrip("\r\n")[:1].isspace() or _IPYTHON.search(source):
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    except SyntaxError as error:
-        raise BadRequest(
-            f"source: line {error.lineno}: {error.msg}.", field="source", hint="Correct the cell and submit it again."
-        ) from None
-    except (ValueError, OverflowError, RecursionError, MemoryError):
-        return
-
-
-def _kind(spec: JobSpec) -> Kind:
-    """The kind, given or told by the one field that says what runs."""
-    given = [field for field in ("argv", "path", "source") if getattr(spec, field) is not None]
-    kind = spec.kind or _told_by(given, spec)
-    if kind is None:
-        raise BadRequest(
-            "The job does not say what to run.",
-            field="argv",
-            hint="Give one of `argv` (a command), `path` (a Python script or a notebook), `source` (a cell) "
-            "or `payload` (a function).",
-        )
-    needed = _RUNS[kind]
-    if given != [needed] and not (kind is Kind.FUNCTION and not given):
-        raise BadRequest(f"A {kind.value} job takes `{needed}` and none of the others.", field=needed)
-    _refuse_empty(spec, kind)
-    for field, kinds in _ONLY_OF.items():
-        if getattr(spec, field) not in (None, [], {}, "") and kind not in kinds:
-            takers = " or ".join(f"a {kind.value}" for kind in kinds)
-            raise BadRequest(f"{field}: only {takers} job takes it.", field=field)
-    if spec.args and kind is not Kind.SCRIPT:
-        raise BadRequest("args: only a script job takes it; a command has all in `argv`.", field="args")
-    return kind
-
-
-def _told_by(given: list[str], spec: JobSpec) -> Kind | None:
-    if given == ["path"]:
-        return Kind.NOTEBOOK if (spec.path or "").endswith(".ipynb") else Kind.SCRIPT
-    if not given and spec.payload is not None:
-        return Kind.FUNCTION
-    return {"argv": Kind.COMMAND, "source": Kind.CELL}.get(given[0]) if len(given) == 1 else None
-
-
-def _refuse_empty(spec: JobSpec, kind: Kind) -> None:
-    if kind is Kind.COMMAND and not (spec.argv.strip() if isinstance(spec.argv, str) else spec.argv and spec.argv[0]):
-        raise BadRequest("argv: the command is empty.", field="argv", hint='For example ["python", "train.py"].')
-    if kind is Kind.SCRIPT and not spec.path:
-        raise BadRequest("path: the script's name is empty.", field="path")
-    if kind is Kind.NOTEBOOK and not (spec.path or "").endswith(".ipynb"):
-        raise BadRequest(f"path: {spec.path!r} is no notebook; its name must end with .ipynb.", field="path")
-    if kind is Kind.CELL and not (spec.source or "").strip():
-        raise BadRequest("source: the cell is empty.", field="source", hint="Put the code to run below the magic line.")
-    if kind is Kind.FUNCTION and not spec.payload:
-        raise BadRequest(
-            "payload: there is no function in it.",
-            field="payload",
-            hint="Give base64 of cloudpickle.dumps((function, args, kwargs)).",
-        )
-
-
 def _request(spec: JobSpec) -> Request:
     gpus = 1 if spec.gpus is None else _count(spec.gpus, "gpus", least=0, most=1024)
     if spec.vram is not None and gpus == 0:
@@ -388,78 +236,6 @@ def _request(spec: JobSpec) -> Request:
         gpu_model=spec.gpu_model,
         preferred_gpus=tuple(spec.preferred_gpus),
     )
-
-
-def _name(spec: JobSpec, kind: Kind) -> str:
-    """The user's name for the job, or one told by what it runs; one line of at most 80 characters."""
-    if spec.name is not None:
-        if not spec.name.strip() or len(spec.name) > 200 or not spec.name.isprintable():
-            raise BadRequest("name: a name is one line of 1 to 200 printable characters.", field="name")
-        return spec.name
-    if kind in (Kind.SCRIPT, Kind.NOTEBOOK):
-        text = os.path.basename(spec.path or "")  # noqa: PTH119 - it need not be a path of this machine
-    elif kind is Kind.CELL:
-        lines = (line.strip() for line in (spec.source or "").splitlines())
-        text = next((line for line in lines if line and not line.startswith(("#", "import ", "from "))), "cell")
-        text = text if text.startswith(("!", "%")) else _COMMENT.sub(lambda found: found["text"] or "", text)
-    elif kind is Kind.FUNCTION:
-        text = kind.value
-    else:
-        text = spec.argv if isinstance(spec.argv, str) else " ".join(spec.argv or [])
-    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return (shown if len(shown) <= 60 else shown[:57] + "...") or kind.value
-
-
-def _env(env: dict[str, str]) -> dict[str, str]:
-    for name in env:
-        if not name or "=" in name:
-            raise BadRequest(f"env: {name!r} cannot be an environment variable.", field="env")
-    return env
-
-
-def _names(names: list[str], field: str) -> tuple[str, ...]:
-    for name in names:
-        if not name.isidentifier():
-            raise BadRequest(
-                f"{field}: {name!r} is not a variable name.", field=field, hint="For example `--out model,loss`."
-            )
-    return tuple(names)
-
-
-def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    for name in parameters:
-        if not name.isidentifier() or keyword.iskeyword(name):
-            raise BadRequest(
-                f"parameters: {name!r} is not a variable name.",
-                field="parameters",
-                hint='For example {"epochs": 3}, or --param epochs=3.',
-            )
-    return parameters
-
-
-def read_payload(text: str) -> bytes:
-    """The bytes of captured values. Raises ``BadRequest``."""
-    try:
-        payload = b"".join(map(_decoded, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
-    except (binascii.Error, ValueError):
-        raise BadRequest("payload: it is not base64.", field="payload") from None
-    if len(payload) != len(text) // 4 * 3 - text[-2:].count("="):  # a piece before the last had padding
-        raise BadRequest("payload: it is not base64.", field="payload")
-    if len(payload) > LARGEST_PAYLOAD:
-        raise BadRequest(
-            f"payload: {len(payload) / 2**20:.0f} MiB of values are too much; "
-            f"at most {LARGEST_PAYLOAD // 2**20} MiB travel with a job.",
-            field="payload",
-            hint="Save large data to a file and read it in the job.",
-        )
-    return payload
-
-
-_PIECE = 2**20  # a multiple of 4; other threads go on between two pieces
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
 
 
 def _after(spec: JobSpec) -> After | None:

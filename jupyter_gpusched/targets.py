@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 import anyio
 import anyio.to_thread
 
-from .core.model import BadRequest, Job, JobId, UnknownJob
+from .core.model import BadRequest, GpuSchedError, Job, JobId, UnknownJob
 from .engine import Engine
 
 Sees = Callable[[str], bool]
@@ -22,6 +22,18 @@ Sees = Callable[[str], bool]
 
 _SOME = re.compile(r"([a-z0-9]+)\[([^]]*)\]")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+
+
+class ManyJobs(UnknownJob):
+    """An array was named where one job is meant."""
+
+    def __init__(self, array_id: JobId) -> None:
+        GpuSchedError.__init__(
+            self,
+            f"{array_id} is no job but an array or a batch of them.",
+            field="id",
+            hint=f"Name one element, such as {array_id}[0]; `jupyter gpusched ls --array {array_id}` lists them.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,13 @@ async def find(text: str, engine: Engine, sees: Sees) -> Target:
 async def find_one(text: str, engine: Engine, sees: Sees) -> Job:
     """One job, also named as an element of its array. Raises ``UnknownJob``."""
     if "[" not in text:
-        return await engine.job(text, sees)
+        try:
+            return await engine.job(text, sees)
+        except UnknownJob:
+            some = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=text, limit=1))
+            if not some or not sees(some[0].owner):
+                raise
+            raise ManyJobs(text) from None
     target = await find(text, engine, sees)
     if len(target.jobs) != 1:
         raise BadRequest(f"{text} names {len(target.jobs)} jobs, not one.", field="id", hint="Name one element.")

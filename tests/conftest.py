@@ -29,6 +29,7 @@ from jupyter_gpusched.places import read_host_record, state_folder
 
 HERE = Path(__file__).parent
 MOST_WORKERS = 8
+OF_THE_MACHINE = ("hub", "system", "hardware")
 
 register_profiles()
 hypothesis.settings.load_profile(ORDINARY)  # unless the command line names another one, which is loaded after this
@@ -55,11 +56,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group_of(item: pytest.Item) -> str | None:
     """Browsers are heavy, so that there is one at a time; users, services and the card are the whole machine's."""
-    if any(item.get_closest_marker(one) for one in ("hub", "system", "gpu")):
-        return "machine"
     folder = item.path.relative_to(HERE).parts[0]
     if folder == "browser":
         return folder
+    if folder in OF_THE_MACHINE or any(item.get_closest_marker(one) for one in ("hub", "system", "gpu")):
+        return "machine"
     shares = any(defs[-1].scope == "module" for defs in item._fixtureinfo.name2fixturedefs.values())
     return item.path.stem if shares else None
 

@@ -39,7 +39,8 @@ FARTHEST_S = 7 * 86400.0
 SOONER, LATER = 0.7, 1.5
 """By so much a range is wider than the plays: what is learned says too little of what was never seen before.
 
-With it four of five starts fall into their range, on traces from which it was not made (docs/scheduling.md).
+With it four of five starts fall into their range, on traces from which it was not made
+(docs/explanation/scheduling.md).
 """
 
 DAY_S = 86400.0
@@ -154,7 +155,7 @@ class _Play:
     def _starts(self, job: Job) -> None:
         self.starts.setdefault(job.id, self.now)
         self.left.discard(job.id)
-        lasts_s = self._share_of_runs(job)
+        lasts_s = self._lasts_s(job)
         if lasts_s < math.inf:
             heappush(self.agenda, (self.now + lasts_s, job.id, job.attempt))
 
@@ -167,14 +168,31 @@ class _Play:
     def _end_of(self, job: Job) -> float:
         if job.phase is Phase.STOPPING:
             return self.now + (1.0 if job.stop is None else max(1.0, job.stop.since + job.stop.grace_s - self.now))
+        since = begun(job.attempts[-1])
+        return self.now + self._remaining_s(job, 0.0 if since is None else max(0.0, self.now - since))
+
+    def _remaining_s(self, job: Job, elapsed_s: float) -> float:
+        """How much longer it runs in this play.
+
+        Of one that has lasted longer than any known run all that can be said is that it goes on about as long
+        again; of one of which only the limit is known, that it may end at any moment up to that.
+        """
         if not knows(self.history, job):
             return math.inf
-        since = begun(job.attempts[-1])
-        elapsed_s = 0.0 if since is None else max(0.0, self.now - since)
-        return self.now + self.history.remaining_s(kin_of(job), elapsed_s, self._share(job))
+        share, limit_s = self._share(job), job.time_limit_s
+        outlook = self.history.outlook(kin_of(job), elapsed_s, share)
+        if outlook.total_s is not None:
+            return outlook.remaining_s(elapsed_s)
+        if limit_s is not None and limit_s > elapsed_s:
+            return share * (limit_s - elapsed_s)
+        return max(60.0, elapsed_s * share / (1.0 - share))
 
-    def _share_of_runs(self, job: Job) -> float:
-        return self.history.expected_s(kin_of(job), self._share(job)) if knows(self.history, job) else math.inf
+    def _lasts_s(self, job: Job) -> float:
+        """How long one that starts in this play will run."""
+        share = self._share(job)
+        if self.history.says_something(kin_of(job)):
+            return self.history.expected_s(kin_of(job), share)
+        return math.inf if job.time_limit_s is None else share * job.time_limit_s
 
     def _share(self, job: Job) -> float:
         """Which of its run times a job has in this play: in all plays together each once, in an order of its own."""

@@ -15,6 +15,7 @@ from .model import Gpu, GpuUuid, Job, JobId, Outcome, Priority, Request, Setting
 from .past import Past, footprint, largest_part, machine
 from .policies import Columns, Waiting
 from .queue import Queue, line_key
+from .usage import at_once
 
 
 class Known(Protocol):
@@ -61,6 +62,7 @@ class Facts:
         self.settings, self.policy = state.settings, state.settings.policy
         self.history = state.past.history
         self.capacity = machine(state.gpus.values())
+        self.given: list[str] = []  # owners of what has been started meanwhile, in that order
         self._shares: dict[str, float] = {}
         self._parts: dict[Request, float] = {}
         self._dealt: dict[str, dict[JobId, Place]] = {}
@@ -76,6 +78,11 @@ class Facts:
             share = state.past.share(owner, state.held, self.capacity, self.settings, self.now)
             self._shares[owner] = share
         return share
+
+    def gave(self, owner: str, request: Request) -> None:
+        """An owner's job starts: from now on that counts as its owner's."""
+        self._shares[owner] = self.share(owner) + at_once(self.part(request))
+        self.given.append(owner)
 
     def waiting(self, job: Job) -> Waiting:
         return self._seen(job, self.expected_s(job), self.part(job.request))

@@ -7,10 +7,11 @@ lines are the same and the past says the same of their jobs. Nothing is decided 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .facts import Facts, waits_since
-from .history import History, Person, Runs
+from .history import MIDDLE, Alike, History, Person, Runs
 from .persistent import Line
 from .policies import Priority
 from .queue import LineKey, Own, Rank
@@ -18,9 +19,10 @@ from .queue import LineKey, Own, Rank
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Of each line its key, itself, its first job, and what a policy is told of that one; all in one order."""
+    """Of each line its key, by what the past knows it, itself, its first job, and what a policy is told of that one."""
 
     keys: list[LineKey]
+    kins: list[Alike]
     lines: list[Line[Rank]]
     ids: list[str]
     ages: list[float]
@@ -31,7 +33,7 @@ class Heads:
     @classmethod
     def of(cls, line: Line[Rank]) -> Heads:
         """One line of whose jobs nothing is to be told."""
-        return cls([], [line], [], [], [], [], [])
+        return cls([], [], [line], [], [], [], [], [])
 
 
 @dataclass(slots=True)
@@ -41,10 +43,11 @@ class Expected:
     person: Person | None
     of_all: Runs | None
     seconds: list[float]
+    least_s: float
     compute: list[float | None] | None = None
 
 
-def heads_of(own: Own, facts: Facts) -> Heads:
+def heads_of(own: Own, gpus: int, facts: Facts) -> Heads:
     """Lines in the order of their owner are left out: their places are dealt anew in each pass."""
     known: Heads | None = own.known.get("heads")
     if known is None:
@@ -54,6 +57,7 @@ def heads_of(own: Own, facts: Facts) -> Heads:
         jobs = [facts.state.jobs[rank.job_id] for rank in firsts]
         known = own.known["heads"] = Heads(
             keys,
+            [(key.name, gpus, key.limit_s, MIDDLE) for key in keys],
             lines,
             ids=[rank.job_id for rank in firsts],
             ages=[rank.key for rank in firsts],
@@ -64,14 +68,13 @@ def heads_of(own: Own, facts: Facts) -> Heads:
     return known
 
 
-def expected_of(own: Own, owner: str, heads: Heads, gpus: int, history: History, *, compute: bool) -> Expected:
+def expected_of(own: Own, owner: str, heads: Heads, history: History, *, compute: bool) -> Expected:
     person = history.people.get(owner)
     known: Expected | None = own.known.get("expected")
     if known is None or known.person is not person or (known.of_all is not None and known.of_all is not history.runs):
-        told = history.expected_of
-        seconds = [told(owner, key.name, gpus, key.limit_s) for key in heads.keys]
+        seconds = history.expected_of_many(owner, heads.kins)
         of_all = None if history.judges_alone(person) else history.runs
-        known = own.known["expected"] = Expected(person, of_all, seconds)
+        known = own.known["expected"] = Expected(person, of_all, seconds, min(seconds, default=math.inf))
     if compute and known.compute is None:
         known.compute = [history.compute(owner, key.name) for key in heads.keys]
     return known

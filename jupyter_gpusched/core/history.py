@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -32,7 +32,7 @@ _TRUSTED = 4
 
 _FEWEST_ESTIMATES = 6
 _MOST_TOLD = 4096
-_MIDDLE = 0.5
+MIDDLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Runs:
         return Runs(recent, tuple(ordered))
 
     def quantile(self, share: float) -> float:
-        return self.typical_s if share == _MIDDLE else _quantile(self.ordered, share)
+        return self.typical_s if share == MIDDLE else _quantile(self.ordered, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Estimates:
 
     def factor(self, share: float) -> float:
         """By what an estimate is multiplied to be what this share of runs does not exceed."""
-        if share != _MIDDLE:
+        if share != MIDDLE:
             return math.exp(_quantile(self.ordered, share))
         if not self._typical:
             self._typical.append(math.exp(_quantile(self.ordered, share)))
@@ -131,8 +131,11 @@ class Outlook(NamedTuple):
         return max(60.0, 0.5 * elapsed_s)
 
 
+Alike = tuple[str, int, float | None, float]
+"""Name, number of GPUs, time limit, and the share of runs that is asked about."""
+
 _NOBODY = Person()
-_Told = dict[tuple[str, int, float | None, float], float]
+_Told = dict[Alike, float]
 _ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
@@ -183,17 +186,27 @@ class History:
             return []
         return [name for name in before if name not in now and earlier.knows(owner, name)]
 
-    def expected_s(self, kin: Kin, share: float = _MIDDLE) -> float:
+    def expected_s(self, kin: Kin, share: float = MIDDLE) -> float:
         """Run time that this share of such jobs does not exceed; at one half a typical one. At least 10 s."""
         return self.expected_of(kin.owner, kin.name, kin.gpus, kin.limit_s, share)
 
-    def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = _MIDDLE) -> float:
+    def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = MIDDLE) -> float:
         """The same for somebody who has not made a ``Kin`` of it; asked very often."""
         own = self._told.get(owner)
         told = None if own is None else own.get((name, gpus, limit_s, share))
         if told is None:
             told = self._told_by_all.get((owner, name, gpus, limit_s, share))
         return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
+
+    def expected_of_many(self, owner: str, kins: Sequence[Alike]) -> list[float]:
+        """The same of many of an owner's jobs at once."""
+        told = self._told.get(owner)
+        if told is not None:
+            try:
+                return [told[kin] for kin in kins]
+            except KeyError:
+                pass  # some of them were not asked about since something was learned
+        return [self.expected_of(owner, name, gpus, limit_s) for name, gpus, limit_s, _ in kins]
 
     def _newly_expected(self, kin: Kin, share: float) -> float:
         person = self.people.get(kin.owner, _NOBODY)

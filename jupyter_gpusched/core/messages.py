@@ -179,7 +179,7 @@ class ReleaseRequested:
 class Together:
     """The same wish about many jobs, in one step; what a job does not admit is left out."""
 
-    events: tuple[CancelRequested | HoldRequested | ReleaseRequested, ...]
+    events: tuple[CancelRequested | HoldRequested | ReleaseRequested | Amended, ...]
 
 
 @dataclass(frozen=True, slots=True)

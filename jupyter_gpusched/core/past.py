@@ -111,7 +111,8 @@ def appraised(
     told = []
     for job in jobs:
         work = round(past.history.expected_s(kin_of(job)) * footprint(job.request, gpus.values()))
-        told.append(replace(job, work=work, backlog_s=round(ahead / (_USUAL_LOAD * capacity), 1)))
+        backlog_s = round(ahead / (_USUAL_LOAD * capacity), 1)
+        told.append(replace(job, request=queue.one_of(job.request), work=work, backlog_s=backlog_s))
         ahead += work
     return tuple(told)
 

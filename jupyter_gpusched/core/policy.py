@@ -10,23 +10,23 @@ something fits is ``room``'s, what the order is ``policies``'; nothing here chan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from .choice import beneficiary, noted
+from .claims import accounted, budget, due_of, is_firm, spent, worth
 from .evict import being_cleared, clear_for, keep_cleared
-from .facts import Facts, Place, rests, waits_since
+from .facts import Facts, rests, waits_since
 from .kept import claim_order
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
-from .past import footprint
-from .queue import Lines, Rank, line_key
+from .queue import line_key
 from .quota import Quota
 from .reservations import Gates, seen_past
-from .rivals import Alone, Rivals
+from .rivals import Rivals
 from .room import Fit, Room, choose_claim, find, grants_for, keep, open_room, started_since, still_good, take
 from .shadow import kept_softly, shadow
+from .singles import Head, Singles, in_order
 from .state import State
 
 Decision = Placed | Claimed | Evicted
@@ -42,9 +42,6 @@ def plan(state: State, now: float) -> tuple[Decision, ...]:
 
 _Alike = tuple[Request, bool, float | None, frozenset[GpuUuid]]
 """What decides whether a job fits: request, end before the claimed moment, use of processors, cards shut to it."""
-
-_Head = tuple[Place, int, JobId]
-"""The place of a line's first job that is left, the number of the line in the pass, and the job."""
 
 
 _OLDEST = 128
@@ -66,10 +63,7 @@ class Pass:
         self.decisions: list[Decision] = []
         self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
         self.evicted: set[JobId] = set()
-        self.rows: list[Alone] = []
-        self.rest: list[Iterator[Rank]] = []  # what is left of each of these lines
-        self.heads: list[_Head] = []  # of them those that come after claims
-        self.urgent: list[_Head] = []
+        self.singles = Singles(self.facts, self.measured, self._may_be_tried, self._is_barred)
         self.dropped: set[JobId] = set()  # whose claim was given up in this pass
         self.resting: set[JobId] = set()  # those of them that get none for a while
         self.failed: set[_Alike] = set()  # room only shrinks: these fit no more
@@ -80,10 +74,10 @@ class Pass:
     def run(self) -> tuple[Decision, ...]:
         self._serve_evictors()
         claimant = self._claimant()
-        while claimant is not None and self._is_firm(claimant):
+        while claimant is not None and is_firm(claimant, self.facts):
             claimant = self._serve(claimant)
         self._gather_early()
-        passed, evicted = self._try_in_turn(self.urgent), len(self.evicted)
+        passed, evicted = self._try_in_turn(self.singles.urgent), len(self.evicted)
         while claimant is not None:
             claimant = self._serve(claimant)
         if len(self.evicted) > evicted:
@@ -103,12 +97,14 @@ class Pass:
         for group, owners in self.state.queue.lines.items():
             if group.urgent and (everything or self._fits_at_best(group.request)):
                 for own in owners.values():
-                    self._join(group.request, own.lines)
+                    self.singles.join(group.request, own.lines)
             elif by_hand and not group.urgent and (self.policy.strict or self._fits_at_best(group.request)):
                 for owner in by_hand:
                     if owner in owners:
-                        self._join(group.request, {k: line for k, line in owners[owner].lines.items() if k.by_hand})
-        heapify(self.urgent)
+                        self.singles.join(
+                            group.request, {k: line for k, line in owners[owner].lines.items() if k.by_hand}
+                        )
+        heapify(self.singles.urgent)
 
     def _gather_late(self) -> list[Rivals]:
         """The other lines that might start, as far as claims leave room for them, by what they ask for."""
@@ -121,18 +117,18 @@ class Pass:
             if not (all_of_them or self._fits_at_best(request)):
                 continue
             rivals = Rivals(self.facts, request, evicts=urgent and evicts, measured=self.measured)
+            long = all_of_them or self._fits_long(request)
+            within_s = math.inf if long else self.room.brief_until - self.now
             for owner, own in owners.items():
-                rivals.add(owner, own)
+                rivals.add(owner, own, within_s)
                 if owner in self.state.by_hand and not urgent_first:
-                    self._join(request, {key: line for key, line in own.lines.items() if key.by_hand})
-            if not all_of_them and not self._fits_long(request):
-                rivals.without_longer(self.room.brief_until - self.now)
+                    self.singles.join(request, in_order(own))
             gathered.append(rivals)
-        for place, number, job_id in self.heads:
-            line = self.rows[number]
+        for place, number, job_id in self.singles.heads:
+            line = self.singles.rows[number]
             insists = evicts and self.state.jobs[job_id].priority is Priority.HIGH
             one = Rivals(self.facts, line[0], evicts=insists, measured=self.measured)
-            one.add_one(place, job_id, line, self.rest[number])
+            one.add_one(place, job_id, line, self.singles.rest[number])
             gathered.append(one)
         return gathered
 
@@ -152,29 +148,6 @@ class Pass:
         """Whether it would fit a job that goes on for ever; only a soft claim makes a difference."""
         return math.isinf(self.room.brief_until) or find(self.room, request, compute=0.01) is not None
 
-    def _join(self, request: Request, lines: Lines) -> None:
-        """Put up lines each by itself: urgent ones, and those whose places their owner has given them."""
-        for key, line in lines.items():
-            expected_s = self.facts.history.expected_of(key.owner, key.name, request.gpus, key.limit_s)
-            compute = self.facts.history.compute(key.owner, key.name) if self.measured else None
-            number = len(self.rows)
-            self.rows.append((request, line, expected_s, compute))
-            self.rest.append(iter(line))
-            head = self._next(number)
-            if head is not None:
-                (self.heads if head[0][0] else self.urgent).append(head)
-
-    def _next(self, number: int) -> _Head | None:
-        """The first job left of a line that may be tried at all."""
-        request, _, expected_s, _ = self.rows[number]
-        for rank in self.rest[number]:
-            job = self.state.jobs[rank.job_id]
-            if self._is_barred(job):  # and with it all of its line
-                return None
-            if self._may_be_tried(job):
-                return self.facts.place(job, expected_s, self.facts.part(request)), number, job.id
-        return None
-
     def _may_be_tried(self, job: Job) -> bool:
         return self._is_free(job) and not rests(job, self.now)
 
@@ -186,20 +159,23 @@ class Pass:
         """Whether the limits of its owner keep it from starting now."""
         return self.quota is not None and self.quota.bars(job) is not None
 
-    def _try_in_turn(self, heads: list[_Head]) -> list[_Head]:
+    def _try_in_turn(self, heads: list[Head]) -> list[Head]:
         """Start urgent ones that fit, in order, or have others evicted for them; returns those that still wait.
 
         Who was passed is tried again when something was evicted behind it: there may be more than that one needs.
         """
-        passed: list[_Head] = []
+        passed: list[Head] = []
         evicted = len(self.evicted)
         while heads:
             head = heappop(heads)
-            _, number, job_id = head
-            if self._try(self.state.jobs[job_id], *self.rows[number][2:]):
-                following = self._next(number)
+            place, number, job_id = head
+            later = self.singles.place_now(number, job_id)
+            if later > place:  # its owner was given something meanwhile
+                heappush(heads, (later, number, job_id))
+            elif self._try(self.state.jobs[job_id], *self.singles.rows[number][2:]):
+                following = self.singles.next(number)
                 if following is not None and following[0][0]:
-                    self.heads.append(following)
+                    self.singles.heads.append(following)
                 elif following is not None:
                     heappush(heads, following)
             elif self.policy.strict:
@@ -214,16 +190,23 @@ class Pass:
         firsts = [(*first, number) for number, rivals in enumerate(gathered) if (first := rivals.first()) is not None]
         heapify(firsts)
         while firsts:
-            _, row, number = heappop(firsts)
+            place, row, number = heappop(firsts)
             rivals = gathered[number]
+            if rivals.told < len(self.facts.given):
+                rivals.learn()
+                first = rivals.first()
+                if first != (place, row):
+                    if first is not None:
+                        heappush(firsts, (*first, number))
+                    continue
             job = self.state.jobs[rivals.job(row)]
-            if self._is_barred(job):  # and with it all of its line
+            if self._is_barred(job):
                 rivals.leave(row)
             elif not self._may_be_tried(job) or self._try(job, *rivals.expected(row)):
                 rivals.advance(row, self._may_be_tried)
             elif self.policy.strict:
                 return
-            elif rivals.evicts or self.gates.any:  # others may be let in where this one is not
+            elif rivals.evicts or self.gates.any:  # the next may be let onto more cards
                 rivals.leave(row)
             else:
                 rivals.failed(row, self.room.brief_until - self.now)
@@ -240,9 +223,6 @@ class Pass:
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
 
-    def _alike(self, job: Job, expected_s: float, compute: float | None) -> _Alike:
-        return job.request, self.now + expected_s <= self.room.brief_until, compute, self.gates.shut(job)
-
     def _seen_by(self, job: Job) -> Room:
         """The room as this job meets it: without cards that are reserved for others."""
         return seen_past(self.room, self.gates.shut(job))
@@ -256,13 +236,14 @@ class Pass:
         return history.compute(job.owner, line_key(job, history).name) if self.measured else None
 
     def _start_at(self, job: Job, expected_s: float, compute: float | None) -> bool:
-        alike, ends_at = self._alike(job, expected_s, compute), self.now + expected_s
-        room = seen_past(self.room, alike[3])
+        ends_at = self.now + expected_s
+        brief, shut = ends_at <= self.room.brief_until, self.gates.shut(job)
+        alike, room = (job.request, brief, compute, shut), seen_past(self.room, shut)
         fit = None if alike in self.failed else find(room, job.request, ends_at=ends_at, compute=compute)
         if fit is None:
             self.failed.add(alike)
             return False
-        self._place(job, fit, compute, brief=alike[1])
+        self._place(job, fit, compute, brief=brief)
         return True
 
     def _place(self, job: Job, fit: Fit, compute: float | None, *, brief: bool = False) -> None:
@@ -271,6 +252,7 @@ class Pass:
         self.decisions.append(Placed(job.id, grants, choice))
         self.room, self.most = take(self.room, job.request, grants, compute=compute), None
         self.placed[job.id] = (job, grants)
+        self.facts.gave(job.owner, job.request)
         self._took(job)
 
     def _took(self, job: Job) -> None:
@@ -287,7 +269,7 @@ class Pass:
         if self._is_barred(job) or self._is_shut_out(job):
             self._drop(job)
             return self._oldest_overdue()
-        if job.claim.firm or self._spent(job.claim) <= self._budget(job):
+        if job.claim.firm or spent(job.claim, self.now) <= budget(job, self.facts):
             return job
         self._drop(job, rests_until=self.now + self.policy.rest_s)
         return self._oldest_overdue()
@@ -322,11 +304,6 @@ class Pass:
     def _claim_rests(self, job: Job) -> bool:
         return job.id in self.resting or (job.claim_rests_until or self.now) > self.now
 
-    def _is_firm(self, job: Job) -> bool:
-        if job.claim is not None and job.claim.firm:
-            return True
-        return self.now - waits_since(job) >= self.policy.firm_after * self.facts.patience_s(job)
-
     def _serve(self, job: Job) -> Job | None:
         """Start the job whose patience is over, or keep its place; returns who is next after one that started."""
         if job.id in self.placed:
@@ -339,7 +316,7 @@ class Pass:
             return self._oldest_overdue()
         if self.policy.evicts and self._evict_for(job):
             return self._oldest_overdue()
-        if self._is_firm(job):
+        if is_firm(job, self.facts):
             self._keep_firmly(job)
         else:
             self._keep_softly(job)
@@ -364,42 +341,20 @@ class Pass:
             if job.claim is not None:
                 self._drop(job)
             return
-        due = self._due(job) if job.claim is None else job.claim.due
+        due = due_of(job, self.facts) if job.claim is None else job.claim.due
         self.room = kept_softly(self.room, job.request, found, due)
         self.softly, self.claimed, self.due = job, found.cards, due
 
     def _is_good(self, job: Job, claim: Claim) -> bool:
         return still_good(self.room, job.request, claim) and self.gates.shut(job).isdisjoint(claim.gpus)
 
-    def _due(self, job: Job) -> float | None:
-        """Until when a new claim lets others pass at all; None = for ever."""
-        if math.isinf(self.policy.slip):
-            return None
-        return self.now + self.policy.slip * max(self.facts.patience_s(job), self.facts.expected_s(job))
-
     def _settle(self) -> None:
         """Account for what lies free while the place of a job is kept softly."""
-        job = self.softly
-        if job is None:
-            return
-        idle = sum(max(0, offer.free) for offer in self.room.offers.values())
-        before = job.claim
-        if before is not None and (before.gpus, before.idle) == (self.claimed, idle):
-            return
-        spent = 0.0 if before is None else self._spent(before)
-        since = self.now if before is None else before.since
-        claim = Claim(self.claimed, since, firm=False, idle=idle, spent=spent, counted_at=self.now, due=self.due)
-        self.decisions.append(Claimed(job.id, claim))
-
-    def _spent(self, claim: Claim) -> float:
-        return claim.spent + claim.idle * max(0.0, self.now - claim.counted_at)
-
-    def _budget(self, job: Job) -> float:
-        """MiB times seconds that may lie free for a job before its claim rests; more each time, so that it ends."""
-        return float(self.policy.budget * 2 ** min(job.claim_rests, 32) * self._worth(job))
-
-    def _worth(self, job: Job) -> float:
-        return max(self.facts.expected_s(job), 300.0) * footprint(job.request, self.state.gpus.values())
+        if self.softly is not None:
+            idle = sum(max(0, offer.free) for offer in self.room.offers.values())
+            claim = accounted(self.softly.claim, self.claimed, idle, self.now, self.due)
+            if claim is not None:
+                self.decisions.append(Claimed(self.softly.id, claim))
 
     # --- evictions --------------------------------------------------------------------
 
@@ -414,13 +369,10 @@ class Pass:
             fit = find(seen_past(room, self.gates.shut(job)), job.request, compute=compute)
             if fit is not None:
                 self._place(job, fit, compute)
-            elif self._is_being_cleared(job, claim) and self._is_good(job, claim):
+            elif being_cleared(self.state, self.room, job.request, claim, self.evicted) and self._is_good(job, claim):
                 self.room = keep_cleared(self.state, self.room, job.request, claim, self.evicted)
             else:
                 self._drop(job)
-
-    def _is_being_cleared(self, job: Job, claim: Claim) -> bool:
-        return being_cleared(self.state, self.room, job.request, claim, self.evicted)
 
     def _evict_for(self, job: Job) -> bool:
         """Have preemptible jobs ended so that this one can start in a moment, if that is worth it."""
@@ -431,14 +383,14 @@ class Pass:
             self._seen_by(job),
             job,
             self.now,
-            worth=self._worth(job),
+            worth=worth(job, self.facts),
             ended=self.evicted,
             compute=self._compute(job),
         )
         if found is None:
             return False
         claim = Claim(found.cards, self.now, evicting=True)
-        if not found.victims and not self._is_being_cleared(job, claim):
+        if not found.victims and not being_cleared(self.state, self.room, job.request, claim, self.evicted):
             return False  # memory is not what it lacks, and nothing that could be ended or awaited would help
         for victim in found.victims:
             other = self.state.jobs[victim]

@@ -68,12 +68,20 @@ class Queue:
     ages      all by submission.
     work      what they were expected to take, MiB of all cards times seconds.
     nameless  those whose name says nothing yet, by owner and name, by submission.
+    requests  equal requests are kept once only.
     """
 
     lines: Mapping[Group, Mapping[str, Own]] = field(default_factory=dict)
     ages: Line[Rank] = Line()  # noqa: RUF009  frozen
     work: int = 0
     nameless: Map[Line[Rank]] = field(default_factory=Map)
+    requests: dict[Request, Request] = field(default_factory=dict, compare=False, repr=False)
+
+    def one_of(self, request: Request) -> Request:
+        """The request, as the one value that equal ones share as long as there are not too many."""
+        if len(self.requests) > _MOST_REQUESTS:
+            self.requests.clear()
+        return self.requests.setdefault(request, request)
 
     def moved(self, before: Sequence[Job | None], after: Sequence[Job], history: History) -> Queue:
         """The queue after some jobs changed: who joins a line, who leaves one, and who changes lines."""
@@ -99,7 +107,7 @@ class Queue:
             return self
         emptied = [both for both, line in nameless.items() if not line]
         filled = {both: line for both, line in nameless.items() if line}
-        return Queue(self._with(lines), ages, work, self.nameless.changed(filled, emptied))
+        return Queue(self._with(lines), ages, work, self.nameless.changed(filled, emptied), self.requests)
 
     def with_known(self, owner: str, name: str, jobs: Mapping[JobId, Job]) -> Queue:
         """The queue after the past has begun to say something of a name: its jobs get lines of their own."""
@@ -173,6 +181,7 @@ _Opened = dict[Group, dict[str, dict[LineKey, Line[Rank]]]]
 """Lines that are being changed, by group and owner."""
 
 _NO_LINE: Line[Rank] = Line()
+_MOST_REQUESTS = 4096
 
 
 def _both(owner: str, name: str) -> str:

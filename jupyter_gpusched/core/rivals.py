@@ -32,18 +32,25 @@ class Rivals:
         self.part = facts.part(request)
         self.orders: list[tuple[float, ...]] = []
         self.starts: list[int] = []  # at which row each of the following begins
-        self.owners: list[tuple[Heads, Expected]] = []
+        self.owners: list[tuple[str, Heads, Expected]] = []
+        self.told = len(facts.given)  # so much of what was given is known in the orders
         self.places: dict[int, Place] = {}  # of lines of which it is not the first job's
         self.rest: dict[int, Iterator[Rank]] = {}  # what follows in such a line
         self.ids: dict[int, JobId] = {}
 
-    def add(self, owner: str, own: Own) -> None:
-        """Put up an owner's lines but those in that owner's order."""
-        heads = heads_of(own, self.facts)
-        known = expected_of(own, owner, heads, self.request.gpus, self.facts.history, compute=self.measured)
+    def add(self, owner: str, own: Own, within_s: float) -> None:
+        """Put up an owner's lines but those in that owner's order; only of jobs expected to end ``within_s``."""
+        heads = heads_of(own, self.request.gpus, self.facts)
+        known = expected_of(own, owner, heads, self.facts.history, compute=self.measured)
+        if known.least_s > within_s:
+            return
         self.starts.append(len(self.orders))
-        self.owners.append((heads, known))
+        self.owners.append((owner, heads, known))
         self.orders += self.facts.orders(owner, self.part, heads, known.seconds)
+        if not math.isinf(within_s):
+            for row, expected_s in enumerate(known.seconds, self.starts[-1]):
+                if expected_s > within_s:
+                    self.leave(row)
 
     def add_one(self, place: Place, job_id: JobId, line: Alone, rest: Iterator[Rank]) -> None:
         """Put up one line whose place was given to it. ``rest``: what follows in it."""
@@ -51,7 +58,13 @@ class Rivals:
         row = len(self.orders)
         self.places[row], self.ids[row], self.rest[row] = place, job_id, rest
         self.starts.append(row)
-        self.owners.append((Heads.of(jobs), Expected(None, None, [expected_s], [compute])))
+        self.owners.append(
+            (
+                self.facts.state.jobs[job_id].owner,
+                Heads.of(jobs),
+                Expected(None, None, [expected_s], expected_s, [compute]),
+            )
+        )
         self.orders.append(place[1])
 
     def first(self) -> tuple[Place, int] | None:
@@ -94,13 +107,6 @@ class Rivals:
     def leave(self, row: int) -> None:
         self.orders[row] = _GONE
 
-    def without_longer(self, seconds: float) -> None:
-        """Only lines of jobs that are expected to end within so many seconds remain."""
-        for start, (_, known) in zip(self.starts, self.owners, strict=True):
-            for row, expected_s in enumerate(known.seconds, start):
-                if expected_s > seconds:
-                    self.leave(row)
-
     def failed(self, row: int, brief_s: float) -> None:
         """One did not fit: gone are all that are no easier to place. ``brief_s``: the shorter may take what is kept."""
         expected_s, needs = self.expected(row)
@@ -108,12 +114,27 @@ class Rivals:
         if early and not self.measured:
             self.orders.clear()
             return
-        for start, (_, known) in zip(self.starts, self.owners, strict=True):
+        for start, (_, _, known) in zip(self.starts, self.owners, strict=True):
             for other, seconds in enumerate(known.seconds, start):
                 share = None if known.compute is None else known.compute[other - start]
                 busier = needs == share or (needs is not None and share is not None and share >= needs)
                 if busier and (early or seconds > brief_s):
                     self.leave(other)
+
+    def learn(self) -> None:
+        """Owners who were given something meanwhile come later."""
+        given, self.told = set(self.facts.given[self.told :]), len(self.facts.given)
+        for start, (owner, heads, known) in zip(self.starts, self.owners, strict=True):
+            if owner in given and self.orders:
+                seconds = known.seconds if heads.ids else []  # a line that was put up alone has a place of its own
+                for row, order in enumerate(self.facts.orders(owner, self.part, heads, seconds), start):
+                    if row not in self.places and self.orders[row] is not _GONE:
+                        self.orders[row] = order
+                for row in self.places.keys() & range(start, start + len(known.seconds)):
+                    if self.orders[row] is not _GONE:
+                        job = self.facts.state.jobs[self.ids[row]]
+                        self.places[row] = self.facts.place(job, known.seconds[row - start], self.part)
+                        self.orders[row] = self.places[row][1]
 
     def _place(self, row: int) -> Place:
         place = self.places.get(row)
@@ -124,5 +145,5 @@ class Rivals:
 
     def _found(self, row: int) -> tuple[Heads, Expected, int]:
         number = bisect_right(self.starts, row) - 1
-        heads, known = self.owners[number]
+        _, heads, known = self.owners[number]
         return heads, known, row - self.starts[number]

@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 HALF_LIFE_S = 4 * 3600.0
+HEAD_START_S = 600.0
+"""What somebody is given counts at once as if it had been held for so long, so that the next one goes to another."""
+
 _FORGOTTEN = 1e-7
 """Less than a small job of some seconds: also who has had only that comes after who has had nothing."""
 
@@ -57,7 +60,14 @@ class Usage:
         """A user's share now, with what that one is holding."""
         share, at = self.ended.get(owner, _NOTHING)
         had = share * _decay(max(0.0, now - at)) if share else 0.0
-        return had + holding.parts - holding.lacking * _decay(max(0.0, now - holding.at)) if holding.parts else had
+        if not holding.parts:
+            return had
+        return had + holding.parts - holding.lacking * _decay(max(0.0, now - holding.at)) * _HEAD_START
+
+
+def at_once(part: float) -> float:
+    """By how much a share grows with what is given now."""
+    return part * (1.0 - _HEAD_START)
 
 
 _NOTHING = (0.0, 0.0)
@@ -65,3 +75,6 @@ _NOTHING = (0.0, 0.0)
 
 def _decay(seconds: float) -> float:
     return float(0.5 ** (seconds / HALF_LIFE_S))
+
+
+_HEAD_START = _decay(HEAD_START_S)

@@ -73,7 +73,8 @@ class Serve(JupyterApp):
             lock = HostLock(state) if access is None else HostLock(state, folder=access.folder)
             if not (lock.acquire() or (not self.auto and take_place_of_daemon(state, lock))):
                 raise SystemExit(0 if self.auto else _taken(state))
-            kind = "system" if self.system else "daemon" if self.auto else "serve"
+            for_all = access is not None and access.for_others
+            kind = "system" if for_all else "daemon" if self.auto else "serve"
             host = Host(state, config, kind=kind, access=access)
             anyio.run(self._serve, host)
         except (GpuSchedError, PlaceError) as error:

@@ -26,17 +26,16 @@ from jupyter_gpusched.runner import cgroup
 
 from . import attempt as files
 from . import processes
-from .door import attempt_folder
 from .ends import exit_record
-from .folders import lay_folder
-from .homes import Homes, clear, entering
+from .homes import Homes, clear
 from .logs import log_tail
 from .means import Means
 from .nursery import of_supervisors
-from .orders import PLAIN, supervisor_order
+from .orders import PLAIN
 from .owners import NoSuchOwner, Owners, ourselves
 from .prepared import PreparedCells
-from .spawn import last_words, spawn
+from .spawn import last_words
+from .starts import Starter
 from .values import as_text
 from .watch import Watch, Whose, home_of
 
@@ -87,14 +86,12 @@ class LocalLauncher:
         homes: Homes | None = None,
     ) -> None:
         self._report = report
-        self._log_limit = log_limit
         self._means = means
         self._whose = Whose(owners)
-        self._homes = homes
         self._clock = clock
-        self._environ = environ
         self.nursery = of_supervisors(environ, spares)
         self.prepared = PreparedCells(prepared)
+        self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
@@ -107,37 +104,17 @@ class LocalLauncher:
         self._spawn(watch, order, watch.marker, spare=self._means.scope is None)
 
     def _spawn(self, watch: Watch, order: LaunchOrder, marker: str, *, spare: bool = False) -> None:
-        means = watch.means = self._means
+        watch.means = self._means
         try:
-            owner = self._whose.owner(order.job)
-            if owner is not None:
-                lay_folder(order.folder, owner)
-                watch.home = self._homes.make(order, marker) if self._homes is not None else None
-                means = replace(means, cgroups=None)
-            watch.uid = None if owner is None else owner.uid
-            content = supervisor_order(
-                order,
-                passed_on=self._environ,
-                marker=marker,
-                log_limit=self._log_limit,
-                means=means,
-                home=watch.home,
-            )
-            place = attempt_folder(order.folder, order.attempt)
-            ready = None
-            if spare and owner is None:
-                ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
-            if ready is not None:
-                watch.child, watch.spare_since, watch.wake = ready
-            else:
-                before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
-                watch.child, watch.wake = spawn(content, place, self._environ, before=before, owner=owner)
+            self._starter.start(watch, order, marker, self._whose.owner(order.job), spare=spare)
         except NoSuchOwner as error:
             self._unlaunched(watch, f"it cannot be run: {error}; ask the administrator of this machine")
             return
         except (OSError, ValueError) as error:
             self._unlaunched(watch, f"its supervisor could not be started: {error}")
             return
+        assert watch.child is not None
+        assert watch.wake is not None
         watch.supervisor = {"pid": watch.child, "start_time": watch.spare_since}
         self._loop.add_reader(watch.wake, self._heard, watch)
         self._on_end(watch, watch.child, watch.spare_since, self._supervisor_ended)
@@ -389,6 +366,7 @@ class LocalLauncher:
 
     def _unlaunched(self, watch: Watch, why: str) -> None:
         """There is no claim; take it, so that ``no user code ran`` stays true, then say why."""
+        self._clear(watch)
         try:
             ours = self._claim_void(watch, "launch_failed")
         except OSError:

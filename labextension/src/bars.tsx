@@ -60,7 +60,7 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
           {gpu.health.cause && `: ${gpu.health.cause}`}
         </div>
       )}
-      {gpu.reservations.map(one => (
+      {(gpu.reservations ?? []).map(one => (
         <div key={one.id} className="gpusched-facts" data-testid="gpusched-reservation">
           {reserved(one, Date.now() / 1000)}
         </div>

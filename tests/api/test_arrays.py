@@ -102,12 +102,34 @@ def test_what_is_not_there_cannot_be_acted_on(client, command, blocked, target):
     assert phases(client, array_id) == {"queued": 2}
 
 
+def test_who_names_an_array_where_one_job_is_meant_is_told_so(client, command, blocked):
+    array_id, _ = client.submit_array(command("true"), elements(2))
+    for ask in (client.job, client.log, client.spec):
+        with pytest.raises(UnknownJob, match="is no job but an array") as refused:
+            ask(array_id)
+        assert f"{array_id}[0]" in refused.value.hint
+
+
 def test_numbers_that_cannot_be_read_are_refused(client, command, blocked):
     array_id, _ = client.submit_array(command("true"), elements(2))
     with pytest.raises(BadRequest, match=r"\[x\] cannot be read"):
         client.cancel(f"{array_id}[x]")
     with pytest.raises(BadRequest, match="names 2 jobs, not one"):
         client.job(f"{array_id}[0-1]")
+
+
+def test_the_rest_of_an_array_is_changed_in_one_call_or_not_at_all(client, command, blocked):
+    array_id, ids = client.submit_array(command("true"), elements(4), throttle=2)
+    client.cancel(ids[1])
+    assert client.amend(array_id, {"priority": "low", "vram": "2G"}) == {"ids": [ids[0], ids[2], ids[3]]}
+    assert [(view["priority"], view["vram_mib"]) for view in client.jobs(array=array_id)] == [
+        ("low", 2048), ("low", 2048), ("normal", 1024), ("low", 2048),
+    ]  # fmt: skip
+    with pytest.raises(BadRequest, match="vram"):
+        client.amend(array_id, {"vram": "99G"})
+    assert client.amend(f"{array_id}[3]", {"priority": "high"}) == {"ids": [ids[3]]}
+    assert gs.array(array_id).amend(priority="low")[3].view["priority"] == "low"
+    assert gs.job(ids[0]).amend(name="first").view["name"] == "first"
 
 
 def test_jobs_are_cancelled_by_a_pattern_of_their_names(client, command, blocked):

@@ -72,7 +72,7 @@ TABLE = [
     Row("GET", "events", 200),
     Row("GET", "openapi.json", 200),
 ]
-OF_JOBS = [row for row in TABLE if row.path.startswith("jobs/{id}")]
+OF_JOBS = [row for row in TABLE if "{id}" in row.path and not row.for_admins]
 OF_ADMINS = [row for row in TABLE if row.for_admins]
 
 
@@ -242,6 +242,31 @@ def test_a_stream_tells_of_others_nothing_but_what_cards_show(queue, path):
     assert (job in told) is (path != "events"), "the journal has it"
     with_all = f"{path}{'&' if '?' in path else '?'}all_users=1"
     assert mine["ann"] in json.dumps(frames_until(queue, "root2", with_all, tells_of(mine["ann"])))
+
+
+def test_anothers_array_and_its_elements_are_unknown_however_they_are_asked_after(queue):
+    elements = {"jobs": [{"argv": ["sleep", "600"], "gpus": 0, "name": SECRET}] * 2, "array": {"throttle": 1}}
+    array = queue.ask("ann", "POST", "jobs", elements).json["array_id"]
+    ways = [("GET", "arrays/{}"), ("POST", "jobs/{}/cancel"), ("POST", "jobs/{}/hold"), ("POST", "jobs/{}/resubmit"),
+            ("POST", "jobs/{}[0]/cancel"), ("GET", "jobs/{}[0]"), ("GET", "jobs/{}[0]/log")]  # fmt: skip
+    for method, path in ways:
+        body = {} if method == "POST" else None
+        foreign = queue.ask("bob", method, path.format(array), body)
+        absent = queue.ask("bob", method, path.format(UNKNOWN), body)
+        assert foreign.status == 404
+        assert seen(foreign, array) == seen(absent, array), path
+    assert queue.ask("bob", "GET", f"jobs?array={array}").json["items"] == []
+    assert queue.ask("ann", "GET", f"arrays/{array}").json["phases"].keys() <= {"running", "starting", "queued"}
+    assert len(queue.ask("root2", "POST", f"jobs/{array}/cancel", {"grace": "0s"}).json["ids"]) == 2
+
+
+def test_nobody_waits_for_anothers_job(queue):
+    job = of_ann(queue, "running")
+    told = [
+        queue.ask("bob", "POST", "jobs", {"argv": ["true"], "gpus": 0, "after": [after]}) for after in (job, UNKNOWN)
+    ]
+    assert [reply.status for reply in told] == [422, 422]
+    assert seen(told[0], job) == seen(told[1], job)
 
 
 def test_names_from_hell_are_exact_keys_and_nothing_more(queue):

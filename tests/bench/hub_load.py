@@ -182,6 +182,7 @@ async def course(service: Service, users: list[str], chosen: argparse.Namespace)
     print(f"{len(users)} panels got {frames / span / len(users):.1f} frames a second each")
     print(f"the cards were sampled {len(seen) / span:.2f} times a second, for everybody together")
     print(f"the service was busy for {100 * (service.cpu_s() - busy) / span:.0f} % of one CPU")
+    print(f"load of this machine meanwhile: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     print(f"memory of the service: {before:.0f} MiB at the start, {service.rss_mib():.0f} MiB after {span:.0f} s")
     for task in tasks:
         task.cancel()

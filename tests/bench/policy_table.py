@@ -2,7 +2,7 @@
 
 Runs every trace through `core.simulate`, compares with the recorded baselines of
 `baselines.csv`, and prints must, aim and own figure of each measure; `--write` puts the table
-into docs/scheduling.md. Ratios are geometric means over traces.
+into docs/explanation/scheduling.md. Ratios are geometric means over traces.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from jupyter_gpusched.core.simulate import simulate
 from jupyter_gpusched.core.trace import read_trace, without_estimates
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "scheduling.md"
+PAGE = HERE.parents[1] / "docs" / "explanation" / "scheduling.md"
 BEGIN, END = "<!-- figures: made by tests/bench/policy_table.py -->", "<!-- end of figures -->"
 
 
@@ -107,7 +107,7 @@ def main():
     asked.add_argument("--traces", type=Path, default=HERE / "traces")
     asked.add_argument("--policy", choices=NAMED, default="default")
     asked.add_argument("--only", default="", help="a pattern for names of traces")
-    asked.add_argument("--write", action="store_true", help="into docs/scheduling.md")
+    asked.add_argument("--write", action="store_true", help="into docs/explanation/scheduling.md")
     options = asked.parse_args()
     base, plain, blank, full = measure(options.traces, NAMED[options.policy], only=options.only)
     rows = table(base, plain, blank, full)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from jupyter_gpusched import client as client_module
-from jupyter_gpusched import transport
+from jupyter_gpusched import conversation, transport
 from jupyter_gpusched.client import ApiMismatch, Client, HostUnreachable
 from jupyter_gpusched.core.model import (
     BadRequest,
@@ -391,7 +391,7 @@ def test_wait_lives_through_a_host_that_is_replaced(host, client):
 
 
 def test_wait_gives_up_when_no_host_comes(host, client, monkeypatch):
-    monkeypatch.setattr(client_module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(conversation, "PATIENCE_S", 0.2)
     host.stop()
     with pytest.raises(HostUnreachable):
         client.wait("a")

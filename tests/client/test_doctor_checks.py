@@ -88,6 +88,11 @@ def look(environ, name):
     return found
 
 
+def test_a_service_for_all_users_is_told_from_a_host_of_ones_own():
+    told = [doctor._describe_host(HEALTH | {"kind": kind}, "/s").summary for kind in ("system", "serve")]
+    assert ["for all users" in summary for summary in told] == [True, False]
+
+
 def test_a_fresh_machine_is_healthy_and_nothing_is_made(environ, state):
     found = doctor.checks(environ)
     assert [check for check in found if not check.ok] == []

@@ -208,6 +208,16 @@ def test_no_more_of_an_array_run_than_its_throttle_says(world):
     assert not world.state.asides.batches
 
 
+def test_an_array_of_a_thousand_does_not_keep_the_single_job_of_another_waiting(world):
+    world.submit(*array(1000, vram=6 * G))
+    world.sleep(60)
+    world.submit(replace(job("single01", vram=6 * G), owner="bob"))
+    assert world.phase("single01") is Phase.QUEUED
+    world.end("elem0000")
+    world.sleep(1)
+    assert world.phase("single01") is Phase.RUNNING
+
+
 def test_an_array_without_a_throttle_takes_what_there_is(world):
     world.submit(*array(10, vram=4 * G))
     assert len(world.running()) == 10

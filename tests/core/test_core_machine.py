@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.asked import After, Member
+from jupyter_gpusched.core.booking import Clash
 from jupyter_gpusched.core.explain import positions, waiting_all
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import (
@@ -26,6 +27,7 @@ from jupyter_gpusched.core.messages import (
     Quarantined,
     ReleaseRequested,
     Reordered,
+    Reserved,
     Resumed,
     Returned,
     Sampled,
@@ -33,14 +35,19 @@ from jupyter_gpusched.core.messages import (
     StopAttempt,
     Submitted,
     Together,
+    Unreserved,
     Vanished,
     Voided,
 )
 from jupyter_gpusched.core.model import FINAL, GrantState, IllegalTransition, Phase, Priority, Request, Terms
-from jupyter_gpusched.core.operations import Operations
+from jupyter_gpusched.core.operations import Operations, Reservation
+from jupyter_gpusched.core.reservations import Gates
 from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, job, record
+
+WHILE_DRAINED = {"released", "evicted", "unreserved"}
+"""What is decided on a drained machine too: memory is let go of, and reservations begin and end."""
 
 
 class Core(RuleBasedStateMachine):
@@ -195,6 +202,27 @@ class Core(RuleBasedStateMachine):
     def drain(self, drain):
         self.happen((Drained if drain else Resumed)("ann", "work on it"))
 
+    @rule(
+        user=st.sampled_from([None, "ann", "bob"]),
+        count=st.integers(1, 3),
+        ahead=st.sampled_from([0.0, 5.0, 300.0]),
+        length=st.sampled_from([3.0, 500.0]),
+    )
+    def reserve(self, user, count, ahead, length):
+        self.count += 1
+        start = self.now + ahead
+        wanted = Reservation(f"res{self.count:05d}", user, count, (), start, start + length, "root", "UTC")
+        before = self.state
+        try:
+            self.happen(Reserved(wanted))
+        except Clash:
+            assert self.state is before
+
+    @rule()
+    def unreserve(self):
+        for reservation_id in sorted(self.state.operations.reservations)[:1]:
+            self.happen(Unreserved(reservation_id, "root"))
+
     # --- how it happens -------------------------------------------------------------------
 
     def tell(self, job_id, event):
@@ -210,9 +238,15 @@ class Core(RuleBasedStateMachine):
         second = schedule(first.state, self.now)
         third = settle(second.state, self.now)
         for change in second.changes:
-            assert first.state.operations.drain is None or change.kind == "released", "a drained machine starts nothing"
+            drained = first.state.operations.drain is not None
+            assert not drained or change.kind in WHILE_DRAINED, "a drained machine starts nothing"
             assert change.kind != "placed" or not self.quarantined(first.state, change.job), "a quarantined card waits"
             assert change.kind != "placed" or not first.state.jobs[change.job.id].set_aside, "who is set aside waits"
+            if change.kind == "placed":
+                shut = Gates(first.state, self.now).shut(change.job)
+                assert shut.isdisjoint(held.gpu for held in change.job.attempts[-1].gpus), "it is reserved"
+            if change.kind == "evicted":
+                assert change.job.may_be_evicted
         self.state = third.state
         for change in (*first.changes, *second.changes, *third.changes):
             if isinstance(change, MachineChange):
@@ -290,6 +324,11 @@ class Core(RuleBasedStateMachine):
             set(written.alerts),
         )
         assert all(self.state.gpus[uuid].health != "ok" for uuid in kept.quarantines)
+        assert kept.reservations == written.reservations
+
+    @invariant()
+    def what_is_over_is_not_reserved(self):
+        assert all(one.end > self.now for one in self.state.operations.reservations.values())
 
     @invariant()
     def everybody_waits_with_a_reason(self):

@@ -79,6 +79,26 @@ def test_a_time_limit_says_enough():
     assert 0.0 < start_of(world, "wait0001").at <= 600.0
 
 
+def test_of_a_run_longer_than_all_known_ones_the_range_is_wide(world):
+    world.submit(named("runs0001", "train", vram=20 * G), named("wait0001", "train", vram=20 * G))
+    world.now += 10_000.0
+    world.sample()
+    start = start_of(world, "wait0001")
+    assert start.earliest - world.now < 2_000.0
+    assert start.at - world.now == pytest.approx(10_000.0, rel=0.01)
+    assert start.latest - world.now > 50_000.0
+
+
+def test_of_a_run_of_which_only_the_limit_is_known_any_end_up_to_it_is_reckoned_with():
+    world = World(card())
+    limited = [replace(named(name, "new", vram=20 * G), time_limit_s=600.0) for name in ("runs0001", "wait0001")]
+    world.submit(*limited)
+    start = start_of(world, "wait0001")
+    assert start.earliest < 60.0
+    assert start.at == 300.0
+    assert start.latest > 540.0
+
+
 def test_jobs_that_will_come_are_reckoned_with_if_they_pass(world):
     """Short ones have come every few minutes of late: they will go on to pass the one that waits."""
     for number in range(4):

@@ -246,5 +246,18 @@ def test_an_explanation_says_what_is_expected_and_by_what():
     told = explanation(world.state, world.state.jobs["later"], world.now)
     assert told[0] == "number 1 of 1 in the queue"
     assert told[1].startswith("expected to run for about 10m")
-    assert "ann has had 0 % of the machine of late; it asks for 83 %" in told
+    assert "ann has had 2 % of the machine of late; it asks for 83 %" in told
     assert any("cards are kept for it in" in sentence for sentence in told)
+
+
+def test_where_all_else_is_equal_nobody_gets_two_before_everybody_has_one():
+    world = World(*cards(2))
+    everybody = [f"user{n}" for n in range(9)]
+    world.submit(job("whole1", vram=None), job("whole2", vram=None))
+    for round_ in range(2):
+        world.submit(*[replace(job(f"j{round_}{n:04d}", vram=5 * G), owner=owner) for n, owner in enumerate(everybody)])
+    world.end("whole1")
+    world.end("whole2")
+    world.sleep(2.0)
+    assert len(world.running()) == 8
+    assert len({world.state.jobs[job_id].owner for job_id in world.running()}) == 8

@@ -38,7 +38,6 @@ def pytest_collection_modifyitems(items):
     skip = pytest.mark.skip(reason="adds unix users; run `sudo GPUSCHED_TEST_SYSTEM=1 pytest tests/system`")
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.system)
             item.add_marker(pytest.mark.timeout(300))
             if not asked_for:
                 item.add_marker(skip)

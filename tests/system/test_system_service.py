@@ -18,6 +18,8 @@ from waiting import wait_for
 import jupyter_gpusched
 from jupyter_gpusched.launch.spawn import as_user
 
+pytestmark = pytest.mark.system
+
 WHO = "id -u; id -g; id -G; umask; echo $HOME $USER $LOGNAME $SHELL; pwd; grep NoNewPrivs /proc/self/status; env"
 
 
