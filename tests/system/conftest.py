@@ -247,7 +247,19 @@ def service(everybodys_python: str, accounts: dict[str, str]) -> Iterator[Servic
         service.stop()
         for user in service.users.values():
             end_everything_of(user.name)
+        for claim in service.state.glob("jobs/*/attempt-*/claim"):  # of jobs that were killed without a service
+            with contextlib.suppress(OSError, ValueError):
+                remove_cgroup(Path(json.loads(claim.read_text()).get("cgroup") or "/nowhere"))
         shutil.rmtree(place, ignore_errors=True)
+
+
+def remove_cgroup(path: Path) -> None:
+    def is_gone() -> bool:
+        with contextlib.suppress(OSError):  # whoever was killed counts until it is collected
+            path.rmdir()
+        return not path.exists()
+
+    wait_for(is_gone, f"{path} cannot be removed")
 
 
 @pytest.fixture
