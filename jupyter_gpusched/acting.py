@@ -6,7 +6,9 @@ answered with its view, who acts on many with their ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -23,6 +25,8 @@ from .engine import Wish
 from .targets import Target, find, named
 
 LONGEST_CAUSE = 500
+_NAMES = 20
+"""So many elements are asked for what their names have in common."""
 
 _Request = TypeVar("_Request", bound=msgspec.Struct)
 
@@ -139,7 +143,7 @@ class ArrayHandler(Handler):
 
     async def get(self, array_id: str) -> None:
         engine = self.desk.engine
-        jobs = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=array_id, limit=1))
+        jobs = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=array_id, limit=_NAMES))
         if not jobs or not self.caller.sees(jobs[0].owner):
             raise UnknownJob(array_id)
         phases = await anyio.to_thread.run_sync(engine.store.phases_of, array_id)
@@ -149,7 +153,7 @@ class ArrayHandler(Handler):
         self.answer(
             wire.ArrayView(
                 id=array_id,
-                name=some.name,
+                name=common_name([job.name for job in jobs]),
                 user=some.owner,
                 kind=some.kind.value,
                 count=sum(phases.values()),
@@ -159,6 +163,14 @@ class ArrayHandler(Handler):
                 submitted_at=some.submitted_at,
             )
         )
+
+
+def common_name(names: Sequence[str]) -> str:
+    """What the names of elements have in common: ``run`` of ``run-1`` and ``run-2``."""
+    if len(set(names)) == 1:
+        return names[0]
+    prefix = os.path.commonprefix(names)  # noqa: RUF071  of texts
+    return re.sub(r"[^\s\-_=:,(\[]*$", "", prefix).rstrip(" -_=:,([") or names[0]
 
 
 def _is_to_be_repeated(job: Job) -> bool:

@@ -110,6 +110,8 @@ class JobsHandler(Handler):
         if any(job.phase is Phase.QUEUED for job in jobs):
             await self.desk.foresight.renewed(LIST_PATIENCE_S)
         views = await self.views_now()
+        if any(views.knows_no_more(job) for job in jobs):
+            jobs = await self._page(user, phase, limit)
         more = len(jobs) > limit
         cursor = f"{jobs[limit - 1].submitted_at!r}~{jobs[limit - 1].id}" if more else None
         self.answer(wire.JobList(items=views.jobs(jobs[:limit]), next_cursor=cursor))
@@ -176,7 +178,10 @@ class JobHandler(OfJob):
             job = await self._when_final(job, self.number("timeout", LONGEST_WAIT_S, most=LONGEST_WAIT_S))
         elif job.phase is Phase.QUEUED:
             await self.desk.foresight.renewed(SHOW_PATIENCE_S)
-        self.answer((await self.views_now()).job(job))
+        views = await self.views_now()
+        if views.knows_no_more(job):
+            job = await self.find(job_id)
+        self.answer(views.job(job))
 
     async def _when_final(self, job: Job, timeout_s: float) -> Job:
         engine = self.desk.engine

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from . import describe, request, sweeps
 from .card import JobTable
-from .core.model import GpuSchedError
+from .core.model import GpuSchedError, NotAvailable
 from .jobs import Job, JobFailed, readable
 from .session import host
 
@@ -168,7 +168,8 @@ class JobArray(Sequence[Job]):
             return {"text/plain": "\n".join([repr(self), *readable(error)])}
         head = headline(self._id, views)
         shown = JobTable(views[:_SHOWN_ROWS])
-        more = f"{len(views) - _SHOWN_ROWS} more; .table() has all" if len(views) > _SHOWN_ROWS else ""
+        as_of = f"as of {time.strftime('%H:%M:%S')}; show it again for news, or see the panel"
+        more = f"{len(views) - _SHOWN_ROWS} more, .table() has all; {as_of}" if len(views) > _SHOWN_ROWS else as_of
         html = f"<div><b>{escape(head)}</b></div>{shown._repr_html_()}<div>{escape(more)}</div>"
         return {"text/plain": "\n".join(part for part in (head, repr(shown), more) if part), "text/html": html}
 
@@ -189,8 +190,13 @@ class ArrayTable(list[dict[str, Any]]):
     """The rows as plain dicts; shown as a table, and ``to_pandas()`` makes a DataFrame of them."""
 
     def to_pandas(self) -> Any:
-        import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
-
+        try:
+            import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        except ImportError:
+            raise NotAvailable(
+                "pandas is not installed in this environment.",
+                hint="Install it, or take the table as it is: a list with a dict for each job.",
+            ) from None
         return pd.DataFrame(list(self))
 
     def _rows(self) -> list[list[str]]:
@@ -208,7 +214,7 @@ class ArrayTable(list[dict[str, Any]]):
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.1f}" if isinstance(value, float) and abs(value) >= 1 else describe.one_line(str(value))
+    return describe.one_line(f"{value:g}" if isinstance(value, float) else str(value))
 
 
 def _row(view: describe.View, items: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -223,8 +229,8 @@ def _row(view: describe.View, items: Mapping[str, Any], now: float) -> dict[str,
         "phase": view["phase"],
         "exit_code": view["exit_code"],
         "peak_vram_mib": view["peak_vram_mib"],
-        "waited_s": until - view["submitted_at"],
-        "ran_s": None if view["started_at"] is None else (view["ended_at"] or now) - view["started_at"],
+        "waited_s": round(until - view["submitted_at"], 3),
+        "ran_s": None if view["started_at"] is None else round((view["ended_at"] or now) - view["started_at"], 3),
         "message": view["message"],
     }
 

@@ -58,10 +58,16 @@ class Views:
         """The place of everybody in the queue; worked out once, and only if somebody waits."""
         return positions(self.state, self.now)
 
+    def knows_no_more(self, job: Job) -> bool:
+        """Whether a job that was live when it was looked up has ended since."""
+        return not job.phase.final and job.id not in self.state.jobs
+
     def job(self, job: Job) -> wire.JobView:
         """The view of a job of the caller's own."""
         current = self.state.jobs.get(job.id, job)
-        told = explanation(self.state, current, self.now) if current.phase is Phase.QUEUED else None
+        told = None
+        if current.phase is Phase.QUEUED and not self.knows_no_more(current):
+            told = explanation(self.state, current, self.now)
         return self._job(current, waiting(self.state, current, self.now), told)
 
     def jobs(self, jobs: Sequence[Job]) -> list[wire.JobView]:

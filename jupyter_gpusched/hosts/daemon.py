@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-from jupyter_core.application import JupyterApp
 from traitlets import Bool, Float, Unicode
 
 from jupyter_gpusched.core.model import GpuSchedError
@@ -28,6 +27,7 @@ from jupyter_gpusched.service import Host, HostLock
 from jupyter_gpusched.settings import GpuSched
 
 from .signals import until_ended
+from .strict import StrictApp
 from .system import own_user_only, system_access, system_state
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 HANDOVER_S = 15.0
 
 
-class Serve(JupyterApp):
+class Serve(StrictApp):
     """Schedule the GPU jobs of this machine until stopped."""
 
     name = "jupyter-gpusched"
@@ -69,7 +69,7 @@ class Serve(JupyterApp):
         try:
             if self.config_file and not Path(self.config_file).is_file():
                 raise PlaceError(f"{self.config_file} is not there; --config names a file with settings")
-            config = GpuSched(parent=self)
+            config = self.settings()
             access = system_access(config, self.socket) if self.system else None
             lock = HostLock(state) if access is None else HostLock(state, folder=access.folder)
             if not (lock.acquire() or (not self.auto and take_place_of_daemon(state, lock))):

@@ -15,7 +15,6 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import anyio
-from jupyter_core.application import JupyterApp
 from traitlets import Int
 
 from jupyter_gpusched.core.model import GpuSchedError
@@ -27,6 +26,7 @@ from jupyter_gpusched.settings import GpuSched
 
 from .hub_identity import ByHubToken, hub_asker
 from .signals import until_ended
+from .strict import StrictApp
 from .system import own_user_only, refuse_unless_able
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ PATIENCE_S = 15.0
 """So long a predecessor may take to leave before this one gives up."""
 
 
-class HubServe(JupyterApp):
+class HubServe(StrictApp):
     """Schedule the GPU jobs of a JupyterHub's users. Started by the Hub: see `jupyter_gpusched.hosts.hub`."""
 
     name = "jupyter-gpusched"
@@ -51,7 +51,7 @@ class HubServe(JupyterApp):
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
         service, tcp = _told_by_the_hub()
         try:
-            config = GpuSched(parent=self)
+            config = self.settings()
             state, access = state_folder(), self._access(config, service, tcp)
             lock = HostLock(state, folder=access.folder)
             if not anyio.run(_acquired, lock):

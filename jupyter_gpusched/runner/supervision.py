@@ -380,7 +380,11 @@ class Attempt:
             except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder, or who was told has
                 if told or not self.made_folder_anew():
                     return
-            except (PermissionError, NotADirectoryError):  # the job has put something else in its place
+            except (
+                PermissionError,
+                NotADirectoryError,
+                IsADirectoryError,
+            ):  # the job has put something else in its place
                 return
             except OSError:
                 time.sleep(1)

@@ -11,6 +11,7 @@ from waiting import wait_for
 
 import jupyter_gpusched as gs
 from jupyter_gpusched import cli
+from jupyter_gpusched.acting import common_name
 from jupyter_gpusched.core.model import BadRequest, UnknownJob, WrongPhase
 
 
@@ -272,3 +273,17 @@ def test_a_terminal_holds_and_releases_jobs_and_gives_cards_back(client, command
     assert capsys.readouterr().out.endswith("ok SIMULATED\n")
     assert client.job(job_id)["held"] is not None
     assert cli.main(["hold"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        (["fit"] * 3, "fit"),
+        (["run-1", "run-8"], "run"),
+        (["fit 0.001", "fit 0.01"], "fit"),
+        (["train lr=1", "train lr=2"], "train lr"),
+        (["a", "b"], "a"),
+    ],
+)
+def test_an_array_is_called_by_what_the_names_of_its_elements_have_in_common(names, common):
+    assert common_name(names) == common

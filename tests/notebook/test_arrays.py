@@ -161,7 +161,7 @@ def test_an_array_can_be_awaited_pickled_found_again_and_shown(tmp_path):
     assert pickle.loads(pickle.dumps(runs)) == gs.array(runs.id) == runs
     shown = runs._repr_mimebundle_()
     assert f"Array {runs.id} · f · 25 jobs: 25 succeeded" in shown["text/plain"]
-    assert "5 more; .table() has all" in shown["text/html"]
+    assert "5 more, .table() has all" in shown["text/html"]
     assert repr(runs.table()).count("\n") == 25
     assert "<table>" in runs.table()._repr_html_()
     assert len(runs[3:5]) == 2
