@@ -7,7 +7,7 @@ import pytest
 from jupyter_gpusched.core.history import PRIOR_S, History, Kin
 from jupyter_gpusched.core.model import Attempt, Outcome
 from jupyter_gpusched.core.past import Past
-from jupyter_gpusched.core.usage import HALF_LIFE_S, Holding, Usage
+from jupyter_gpusched.core.usage import HALF_LIFE_S, HEAD_START_S, Holding, Usage, at_once
 from tests.core.conftest import SETTINGS, G, card, grant, job
 
 ANN = Kin("ann", "train", 1, None)
@@ -78,9 +78,10 @@ def test_a_share_grows_while_something_runs_and_halves_after_a_half_life():
     nothing = Holding.of([])
     assert usage.share("ann", nothing, HALF_LIFE_S) == pytest.approx(0.5)
     assert usage.share("ann", nothing, 2 * HALF_LIFE_S) == pytest.approx(0.25)
-    half = Holding.of([(0.5, 2 * HALF_LIFE_S)])
-    assert usage.share("ann", half, 2 * HALF_LIFE_S) == pytest.approx(0.25)
-    assert usage.share("ann", half, 3 * HALF_LIFE_S) == pytest.approx(0.125 + 0.25)
+    half = Holding.of([(0.5, 2 * HALF_LIFE_S)])  # which counts at once, as if held for a while
+    assert usage.share("ann", half, 2 * HALF_LIFE_S) == pytest.approx(0.25 + at_once(0.5))
+    later = 3 * HALF_LIFE_S - HEAD_START_S
+    assert usage.share("ann", half, later) - usage.share("ann", nothing, later) == pytest.approx(0.25)
     assert usage.share("bob", nothing, 0.0) == 0.0
 
 
