@@ -77,6 +77,13 @@ class GpuSched(Configurable):
         True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
     ).tag(config=True)
 
+    isolation = Enum(
+        ["none", "bwrap"],
+        "none",
+        help="What hides from jobs of a service for several users what is not theirs: with `bwrap` (bubblewrap, as "
+        "root) a job sees only its own cards' device files, and a `/tmp` of its own that is gone with it.",
+    ).tag(config=True)
+
     supervisors_ready = Int(
         4,
         min=0,
