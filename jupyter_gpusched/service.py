@@ -25,7 +25,7 @@ from ._version import __version__
 from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
-from .desk import ENDLESS, Desk
+from .desk import ENDLESS, LARGEST_BODY, Desk
 from .drafts import PLAIN_PATH
 from .engine import Engine
 from .foresight import Foresight
@@ -37,6 +37,7 @@ from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
+from .pace import Pace
 from .places import (
     API,
     HostRecord,
@@ -193,6 +194,9 @@ class Host:
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits
+            self.desk.largest_body = self.config.largest_body() or LARGEST_BODY
+            if self.config.requests_per_s and not isinstance(doorkeeper, OwnerOnly):
+                self.desk.pace = Pace(self.config.requests_per_s, self.config.requests_at_once, time.monotonic)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
