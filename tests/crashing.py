@@ -23,7 +23,7 @@ CALLS = {
     "launch": ("jupyter_gpusched.launch.local", "LocalLauncher.launch"),
     "stop": ("jupyter_gpusched.launch.local", "LocalLauncher.stop"),
     "adopt": ("jupyter_gpusched.launch.local", "LocalLauncher.adopt"),
-    "spawn": ("jupyter_gpusched.launch.local", "spawn"),
+    "spawn": ("jupyter_gpusched.launch.starts", "spawn"),
     "handover": ("jupyter_gpusched.launch.nursery", "_handed_over"),
     "void": ("jupyter_gpusched.launch.attempt", "claim_void"),
     "stop_file": ("jupyter_gpusched.launch.attempt", "write_stop"),

@@ -137,15 +137,30 @@ export function merge(
   return draft;
 }
 
-/** Jobs that were going on in one state and have ended in the other. */
-export function endedBetween(before: State, after: State): JobView[] {
+/** Jobs that were going on in one state, or in the frames that led to the other, and have ended in that. */
+export function endedBetween(before: State, after: State, frames: readonly Frame[] = []): JobView[] {
   if (before.jobs === after.jobs) {
     return [];
   }
+  const begun = begunIn(frames, before.seq);
   return [...after.jobs.values()].filter(view => {
     const was = before.jobs.get(view.id);
-    return was !== undefined && !isFinal(was) && isFinal(view);
+    return isFinal(view) && (was === undefined ? begun.has(view.id) : !isFinal(was));
   });
+}
+
+/** A quick job is submitted and ends within frames that are taken in together. */
+function begunIn(frames: readonly Frame[], after: number | null): Set<string> {
+  const begun = new Set<string>();
+  let seq = after;
+  for (const frame of frames) {
+    if (frame.type === 'snapshot') {
+      seq = frame.seq;
+    } else if (frame.type === 'job' && (seq === null || frame.seq > seq) && !isFinal(frame.job)) {
+      begun.add(frame.job.id);
+    }
+  }
+  return begun;
 }
 
 /** A card's older samples put before those that are known already. */

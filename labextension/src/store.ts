@@ -135,10 +135,10 @@ export class Store {
     });
   }
 
-  private _set(state: State): void {
+  private _set(state: State, frames: readonly Frame[] = []): void {
     const before = this._state;
     this._state = state;
-    const ended = endedBetween(before, state);
+    const ended = endedBetween(before, state, frames);
     if (ended.length) {
       this._listeners.forEach(listener => listener(ended));
     }
@@ -196,7 +196,7 @@ export class Store {
       null
     );
     const before = this._state;
-    this._set(apply(before, frames, this._wanted));
+    this._set(apply(before, frames, this._wanted), frames);
     if (!before.connected && this._state.connected) {
       void this._askHealth(); // it may be another host than before
     }

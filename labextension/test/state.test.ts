@@ -84,6 +84,17 @@ test('ends are told of jobs that were seen going on', () => {
   assert.deepEqual(endedBetween(before, after).map(view => view.id), ['a']);
 });
 
+test('the end of a job that began and ended in frames taken in together is told too, but not that of an echo', () => {
+  const frames: Frame[] = [
+    { type: 'job', seq: 6, event: 'submitted', job: job('quick') },
+    { type: 'job', seq: 7, event: 'exited', job: job('quick', { phase: 'failed' }) }
+  ];
+  const before = begun();
+  assert.deepEqual(endedBetween(before, apply(before, frames), frames).map(view => view.id), ['quick']);
+  const told = snapshot({ seq: 7, jobs: [job('quick', { phase: 'failed' })] });
+  assert.deepEqual(endedBetween(NOTHING, apply(NOTHING, [told, ...frames]), [told, ...frames]), []);
+});
+
 test('samples of cards are gathered, bounded, and each once', () => {
   const frames: Frame[] = Array.from({ length: MOST_SAMPLES + 50 }, (_, n) => ({
     type: 'gpus',

@@ -186,6 +186,7 @@ def test_the_report_adds_up_what_each_user_had_and_the_log_says_who_did_what(que
     assert following["items"][0]["seq"] > first["items"][-1]["seq"]
 
 
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="these tests run under nohup")
 def test_sighup_does_not_end_what_serves_everybody(tmp_path, start_host):
     """The service itself is tested in tests/system; a host of one's own ends with its terminal, as it always did."""
     host = start_host("1x8G")
