@@ -209,7 +209,8 @@ class Host:
         try:
             if not self._access.for_others:
                 raise OSError("only jobs of a service for several users are isolated")
-            return build_fence(shown=[self.socket.parent], simulated=self.config.simulation() is not None)
+            shown = [] if self._access.socket is None else [self.socket.parent]
+            return build_fence(shown=shown, simulated=self.config.simulation() is not None)
         except OSError as error:
             raise PlaceError(f'isolation = "{self.config.isolation}": {error}; set "none", or mend that') from None
 

@@ -22,6 +22,9 @@ from .orders import FENCE
 from .spawn import as_user
 
 OF_A_CARD = re.compile(r"nvidia\d+")
+OF_THE_CONSOLE = re.compile(r"(tty|vcs[au]?|loop|ram)\d+")
+"""Nothing for jobs, and many: each file that is shown anew takes a millisecond."""
+
 NEVER_HIDDEN = "MIG-"
 """Which card an instance is part of its name does not tell; the driver's capabilities guard it."""
 
@@ -75,7 +78,7 @@ class Fence:
         return [sys.executable, "-I", "-S", FENCE, self.bwrap, *view, "--"]
 
     def _devices(self, gpus: list[str]) -> list[str]:
-        """All but the other cards' files; where there are none to hide, the folder stays as it is."""
+        """All but the other cards' files and the console's; where there are none to hide, the folder stays as it is."""
         hidden = {name for name in os.listdir(self.devices) if OF_A_CARD.fullmatch(name)}  # noqa: PTH208
         if any(gpu.startswith(NEVER_HIDDEN) for gpu in gpus):
             return []
@@ -86,7 +89,7 @@ class Fence:
         for entry in sorted(os.scandir(self.devices), key=lambda entry: entry.name):
             if entry.is_symlink():
                 view += ["--symlink", os.readlink(entry.path), entry.path]  # noqa: PTH115
-            elif entry.name not in hidden:
+            elif entry.name not in hidden and not OF_THE_CONSOLE.fullmatch(entry.name):
                 view += ["--dev-bind-try", entry.path, entry.path]
         return view
 
