@@ -117,7 +117,11 @@ ERRORS = {
     "unwritable": (422, "something in it cannot be written down, such as half of a character"),
     "limit_reached": (422, "the administrator's limits do not allow it; the message has the limit"),
     "bad_limits": (422, "the file of limits cannot be used; the message has the line"),
-    "too_large": (413, "the body is larger than 512 MiB"),
+    "too_large": (413, "the body is larger than 513 MiB, or than the setting `GpuSched.largest_request`"),
+    "too_many_requests": (
+        429,
+        "the caller asks faster than a host for several users answers; `Retry-After` says when to ask again",
+    ),
     "unauthorized": (401, "nobody can say who asks"),
     "not_allowed": (
         403,

@@ -70,6 +70,7 @@ class HealthHandler(Handler):
                 gpu_cause=desk.engine.gpus.cause,
                 ending=desk.means.ending,
                 notices=desk.means.notices,
+                isolation=desk.means.isolation,
                 drained=drained(desk.engine.state.operations.drain),
                 live_jobs=sum(not job.phase.final for job in live),
             )

@@ -5,6 +5,7 @@ Who the caller is says the doorkeeper (``callers``), never the request itself.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -41,6 +42,7 @@ from .growth import Growth
 from .history import History
 from .launch.means import Means
 from .limits_file import read_limits
+from .pace import Pace
 from .places import HostRecord
 from .ports import DuplicateKey
 from .tail import Tail
@@ -48,6 +50,9 @@ from .views import Views
 
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
 """The largest payload in base64, and whatever else a submission may say."""
+
+MOST_DROPPED = 16 * 2**20
+"""Bytes that are taken in of whoever may not come in, so that the refusal is read; then the connection is closed."""
 
 KNOWN_S = 2.0
 """So old may be what is said of a job's progress, where many ask at once."""
@@ -81,6 +86,20 @@ class TooLarge(GpuSchedError):
     code = "too_large"
 
 
+class TooManyRequests(GpuSchedError):
+    """``after_s``: seconds after which the next one is admitted."""
+
+    code = "too_many_requests"
+
+    def __init__(self, user: str, pace: Pace, after_s: float) -> None:
+        super().__init__(
+            f"{user} asks too much: {pace.burst} requests at once and {pace.per_s:g} a second are answered.",
+            hint="Ask again in a moment (`Retry-After` says when). Submit many jobs as one batch or array; "
+            "follow `events` instead of asking again and again.",
+        )
+        self.after_s = after_s
+
+
 class GivesWay(Conflict):
     """As above, and this host ends: the next one can be as the client asks."""
 
@@ -98,6 +117,7 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
     IllegalTransition: HTTPStatus.CONFLICT,
     WrongPhase: HTTPStatus.CONFLICT,
     MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
+    TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
@@ -118,6 +138,8 @@ class Desk:
     doorkeeper: Doorkeeper
     foresight: Foresight
     limits_file: str = ""
+    pace: Pace | None = None
+    largest_body: int = LARGEST_BODY
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
@@ -130,6 +152,11 @@ class Desk:
     def read_limits(self) -> Limits:
         """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""
         return read_limits(self.limits_file)
+
+    def keep_pace(self, caller: Caller) -> None:
+        """Raises ``TooManyRequests`` for somebody who asks faster than a service for several users answers."""
+        if self.pace is not None and (after_s := self.pace.wait_s(caller.user)):
+            raise TooManyRequests(caller.user, self.pace, after_s)
 
     def idle_for(self) -> float:
         """Seconds without a live job, a request or an open stream."""
@@ -159,20 +186,28 @@ class Handler(RequestHandler):
         self.desk = desk
         self._body = bytearray()
         self._body_size = 0
+        self._refused = self._stranger = False
 
     @classmethod
     def methods(cls) -> list[str]:
         return [name.upper() for name in ("get", "post", "patch", "delete") if name in vars(cls)]
 
     async def prepare(self) -> None:
-        """Who is refused is told so once the whole body was read: until then nobody would listen."""
+        """Comes before any of the body. Who is refused is told so once the body was taken in, and dropped.
+
+        Until then nobody would listen. But of whoever may not come in, no large one is taken in.
+        """
         if wire.LOOKS_ON not in self.request.headers:
             self.desk.last_asked = time.monotonic()
         try:
             self.caller = await self.desk.doorkeeper.caller(self.request)
+            self.desk.keep_pace(self.caller)
             self.admit()
         except (GpuSchedError, HTTPError) as error:
-            refusal = error
+            self._refused, refusal = True, error
+            self._stranger = isinstance(error, (Unauthorized, NotAllowed))
+            if self._stranger and self._announced() > MOST_DROPPED:
+                raise
 
             def refuse(*_path: str) -> None:
                 raise refusal
@@ -228,23 +263,34 @@ class Handler(RequestHandler):
     def data_received(self, chunk: bytes) -> None:
         """What is too large is taken in and dropped, so that whoever sends it gets to read the answer."""
         self._body_size += len(chunk)
-        if self._body_size <= LARGEST_BODY and not self._announced_too_large():
+        if self._stranger and self._body_size > MOST_DROPPED:
+            self._hang_up()
+        elif not self._refused and max(self._body_size, self._announced()) <= self.desk.largest_body:
             self._body += chunk
         else:
             self._body.clear()
 
-    def _announced_too_large(self) -> bool:
+    def on_finish(self) -> None:
+        if self._stranger and self._announced() > MOST_DROPPED:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.request.connection.stream.close()  # type: ignore[union-attr]
+
+    def _announced(self) -> float:
+        """How many bytes are to come; 0 where that is not said."""
         announced = self.request.headers.get("Content-Length", "")
-        return len(announced) > 15 or (announced.isdigit() and int(announced) > LARGEST_BODY)
+        return int(announced[:16]) if announced.isdecimal() else 0
 
     async def body(self) -> Any:
         """What was sent, as JSON; an empty object when nothing was. What is large is decoded beside the loop."""
         return await anyio.to_thread.run_sync(self._decoded) if len(self._body) > LARGE else self._decoded()
 
     def _decoded(self) -> Any:
-        if self._body_size > LARGEST_BODY:
+        if self._body_size > self.desk.largest_body:
+            most = self.desk.largest_body / 2**20
             raise TooLarge(
-                f"The request has {self._body_size / 2**20:.0f} MiB; at most {LARGEST_BODY // 2**20} MiB are read.",
+                f"The request has {self._body_size / 2**20:.1f} MiB; at most {most:.1f} MiB are read.",
                 hint="Save large data to a file and read it in the job.",
             )
         try:
@@ -276,6 +322,8 @@ class Handler(RequestHandler):
             status = HTTPStatus(status_code)
             detail = wire.ErrorDetail(code=_code_of(status), message=_message_of(status, error))
         self.set_status(status)
+        if isinstance(error, TooManyRequests):
+            self.set_header("Retry-After", str(math.ceil(error.after_s)))
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             self.set_header("Allow", ", ".join(self.methods()))
         self.finish(msgspec.json.encode(wire.ErrorBody(error=detail)))

@@ -313,6 +313,8 @@ def _describe_host(health: Mapping[str, Any], where: str | HubAddress) -> Check:
     ]
     if health.get("kind") == "system":
         parts.append("for all users, whose jobs run as their owner")
+    if health.get("kind") in ("system", "hub"):
+        parts.append(f"isolation of jobs: {health.get('isolation', 'none')}")
     if health.get("simulated"):
         parts.append(f"SIMULATED cards {health['simulated']}")
     causes = " ".join(health.get("causes") or [])

@@ -43,9 +43,10 @@ _ERRORS = {
     409: "Not possible as things stand; the hint says what to do.",
     413: "The body is too large.",
     422: "The request is understood and refused; `field` names the culprit.",
+    429: "The caller asks faster than a host for several users answers; `Retry-After` says when to ask again.",
     503: "The host cannot answer now; try again in a moment.",
 }
-_ALWAYS = (400, 401, 403, 503)
+_ALWAYS = (400, 401, 403, 429, 503)
 
 
 @dataclass(frozen=True)

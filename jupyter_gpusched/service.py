@@ -25,17 +25,19 @@ from ._version import __version__
 from .admission import Admission
 from .api import routes
 from .callers import Doorkeeper, OwnerOnly
-from .desk import ENDLESS, Desk
+from .desk import ENDLESS, LARGEST_BODY, Desk
 from .drafts import PLAIN_PATH
 from .engine import Engine
 from .foresight import Foresight
 from .gpus import open_provider
 from .growth import Growth
 from .history import History
+from .launch.fence import Fence, build_fence
 from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
+from .pace import Pace
 from .places import (
     API,
     HostRecord,
@@ -157,6 +159,7 @@ class Host:
         jobs_folder = self._access.folder(self.state / "jobs")
         means = await anyio.to_thread.run_sync(lambda: probe(jobs_folder, cgroups=self.config.cgroups))
         settings = replace(settings, ends_with_server=means.ends_with_server)
+        fence = await anyio.to_thread.run_sync(self._fence)
         launcher = partial(LocalLauncher, log_limit=self.config.log_bytes(), means=means)
         if not self._access.for_others:  # what is kept ready is ours, and could not become another's
             ready, prepared = self.config.supervisors_ready, self.config.cells_prepared
@@ -164,8 +167,8 @@ class Host:
         if self._access.for_others:
             passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
             homes = None if means.cgroups is None else open_homes(means.cgroups)
-            launcher = partial(launcher, owners=self._access.owners, environ=passed_on, homes=homes)
-            means = replace(means, counted_only=uncontrolled(homes))
+            launcher = partial(launcher, owners=self._access.owners, environ=passed_on, homes=homes, fence=fence)
+            means = replace(means, counted_only=uncontrolled(homes), isolation=self.config.isolation)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:
@@ -191,10 +194,25 @@ class Host:
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits
+            self.desk.largest_body = self.config.largest_body() or LARGEST_BODY
+            if self.config.requests_per_s and not isinstance(doorkeeper, OwnerOnly):
+                self.desk.pace = Pace(self.config.requests_per_s, self.config.requests_at_once, time.monotonic)
             await self._run(engine, self.desk, record, until, started)
         finally:
             await provider.close()
             await anyio.to_thread.run_sync(store.close)
+
+    def _fence(self) -> Fence | None:
+        """Raises ``PlaceError`` where jobs are to be isolated and cannot be."""
+        if self.config.isolation == "none":
+            return None
+        try:
+            if not self._access.for_others:
+                raise OSError("only jobs of a service for several users are isolated")
+            shown = [] if self._access.socket is None else [self.socket.parent]
+            return build_fence(shown=shown, simulated=self.config.simulation() is not None)
+        except OSError as error:
+            raise PlaceError(f'isolation = "{self.config.isolation}": {error}; set "none", or mend that') from None
 
     def _open_store(self, jobs_folder: Path) -> SqliteStore:
         path = self.state / "gpusched.sqlite"

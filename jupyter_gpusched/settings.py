@@ -77,6 +77,13 @@ class GpuSched(Configurable):
         True, help="Whether each attempt gets a cgroup (version 2) of its own, where a trial shows that this works."
     ).tag(config=True)
 
+    isolation = Enum(
+        ["none", "bwrap"],
+        "none",
+        help="What hides from jobs of a service for several users what is not theirs: with `bwrap` (bubblewrap, as "
+        "root) a job sees only its own cards' device files, and a `/tmp` of its own that is gone with it.",
+    ).tag(config=True)
+
     supervisors_ready = Int(
         4,
         min=0,
@@ -119,6 +126,18 @@ class GpuSched(Configurable):
         "",
         help="File with what users may have at a time (TOML; see the how-to on a shared machine). Empty = no limits.",
     ).tag(config=True)
+    requests_per_s = Float(
+        50.0,
+        min=0.0,
+        help="Requests that each user may go on sending a second, on a host for several users; 0 = any number.",
+    ).tag(config=True)
+    requests_at_once = Int(200, min=1, help="Requests that each user may send at once, before that rate counts.").tag(
+        config=True
+    )
+    largest_request = Unicode(
+        "",
+        help="Largest request that is read, with what it brings along: `64M`; empty = what clients send at most, 513M.",
+    ).tag(config=True)
     events_kept_days = Float(
         90.0, min=0.0, help="Days for which events stay in the journal; those of live jobs stay anyway."
     ).tag(config=True)
@@ -133,6 +152,10 @@ class GpuSched(Configurable):
     activity_interval_s = Float(
         60.0, min=0.1, help="Seconds between two reports of activity; idle timeouts must be longer."
     ).tag(config=True)
+
+    def largest_body(self) -> int | None:
+        """Bytes; None for as much as clients send."""
+        return parse_mib(self.largest_request) * 2**20 if self.largest_request else None
 
     def settings(self) -> Settings:
         return Settings(

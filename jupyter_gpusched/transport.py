@@ -21,6 +21,10 @@ from .hub_address import HubAddress
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 60.0
+PACED_S = 20.0
+"""So long a request is held back for a host that is asked too much; after that its refusal is passed on."""
+
+_TOO_MANY = http.client.TOO_MANY_REQUESTS
 
 
 class ConnectionLost(Exception):
@@ -33,12 +37,16 @@ class ForeignSocket(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``following`` is where a log goes on after the piece in ``body``, ``size`` how long it is in all."""
+    """``following`` is where a log goes on after the piece in ``body``, ``size`` how long it is in all.
+
+    ``later_s`` is after how many seconds the host wants to be asked again.
+    """
 
     status: int
     body: bytes
     following: int | None = None
     size: int | None = None
+    later_s: int | None = None
 
 
 def check_owner(path: str) -> None:
@@ -135,18 +143,28 @@ class Transport:
     ) -> Answer:
         """One request and its whole answer. Raises ``ConnectionLost``, or ``TimeoutError`` when no answer comes.
 
+        A host that is asked too much is asked again when it says so.
         timeout_s  how long the host may be silent.
         """
+        until = time.monotonic() + PACED_S
+        while True:
+            answer = self._request(method, target, body, timeout_s)
+            pause_s = max(1, answer.later_s or 0)
+            if answer.status != _TOO_MANY or time.monotonic() + pause_s > until:
+                return answer
+            time.sleep(pause_s)
+
+    def _request(self, method: str, target: str, body: bytes | None, timeout_s: float) -> Answer:
         connection = self._connection()
         try:
             with _losses(self._name):
                 response = self._send(connection, method, target, body, timeout_s)
-                body = response.read()
                 return Answer(
                     response.status,
-                    body,
+                    response.read(),
                     _number(response.getheader("X-Gpusched-Log-Next")),
                     _number(response.getheader("X-Gpusched-Log-Size")),
+                    _number(response.getheader("Retry-After")),
                 )
         except BaseException:
             # The rest of a broken-off answer would be taken for the next one's.

@@ -295,6 +295,7 @@ class Health(msgspec.Struct, kw_only=True):
     gpu_cause: str | None
     ending: str
     notices: list[str]
+    isolation: str = "none"  # none | bwrap
     drained: Drained | None = None
     live_jobs: int = 0  # of the caller, that have not ended
 

@@ -137,7 +137,13 @@ class RelayHandler(APIHandler):
         if line.startswith("HTTP/"):
             self.set_status(int(line.split()[1]))
         name, found, value = line.partition(":")
-        if found and name.lower() in ("content-type", "x-gpusched-log-size", "x-gpusched-log-next", "allow"):
+        if found and name.lower() in (
+            "content-type",
+            "x-gpusched-log-size",
+            "x-gpusched-log-next",
+            "allow",
+            "retry-after",
+        ):
             self.set_header(name, value.strip())
 
     def _chunk(self, data: bytes) -> None:

@@ -27,6 +27,7 @@ from jupyter_gpusched.runner import cgroup
 from . import attempt as files
 from . import processes
 from .ends import exit_record
+from .fence import Fence
 from .homes import Homes, clear
 from .logs import log_tail
 from .means import Means
@@ -70,6 +71,7 @@ class LocalLauncher:
     prepared  for so many kinds of cells a process is kept prepared once the first of its kind was started.
     owners    finds the unix user as whom the jobs of an owner run.
     homes     makes cgroups for what runs as others.
+    fence     hides from what runs as others what is not theirs.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class LocalLauncher:
         prepared: int = 0,
         owners: Owners = ourselves,
         homes: Homes | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._report = report
         self._means = means
@@ -91,7 +94,7 @@ class LocalLauncher:
         self._clock = clock
         self.nursery = of_supervisors(environ, spares)
         self.prepared = PreparedCells(prepared)
-        self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes)
+        self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes, fence)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 

@@ -30,6 +30,7 @@ _RUNNER = Path(jupyter_gpusched.runner.__file__).parent
 SUPERVISOR = str(_RUNNER / "supervise.py")
 NURSERY = str(_RUNNER / "nurse.py")
 RUNNER = str(_RUNNER / "cell.py")
+FENCE = str(_RUNNER / "fence.py")
 STARTUP = str(_RUNNER / "startup")
 _BEFORE_THE_SEAM = 64 * 1024
 """So much less than a quarter of its limit a log's head may be, to end with a line."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from jupyter_gpusched.ports import LaunchOrder
 
 from .door import attempt_folder
+from .fence import Fence
 from .folders import lay_folder
 from .homes import Homes, entering
 from .nursery import Nursery
@@ -20,13 +21,14 @@ from .watch import Watch
 
 @dataclass
 class Starter:
-    """``environ`` is the host's own; ``homes`` makes cgroups for what runs as others."""
+    """``environ`` is the host's own; ``homes`` makes cgroups for what runs as others, ``fence`` hides."""
 
     nursery: Nursery
     prepared: PreparedCells
     environ: Mapping[str, str]
     log_limit: int | None
     homes: Homes | None
+    fence: Fence | None = None
 
     def start(self, watch: Watch, order: LaunchOrder, marker: str, owner: Owner | None, *, spare: bool) -> None:
         """Start it, by the watch's means; the watch knows it then. Raises ``OSError`` or ``ValueError``.
@@ -52,4 +54,6 @@ class Starter:
             watch.child, watch.spare_since, watch.wake = ready
             return
         before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
+        if owner is not None and self.fence is not None:
+            before += self.fence.command(order)
         watch.child, watch.wake = spawn(content, place, self.environ, before=before, owner=owner)

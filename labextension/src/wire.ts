@@ -101,6 +101,7 @@ export interface Health {
   gpu_cause: string | null;
   ending: string;
   notices: string[];
+  isolation: string;
   drained: Drained | null;
   live_jobs: number;
 }
