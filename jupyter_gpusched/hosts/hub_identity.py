@@ -22,7 +22,7 @@ import anyio.to_thread
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
-from jupyter_gpusched.callers import Caller, OwnerOnly, group_names
+from jupyter_gpusched.callers import Caller, OwnerOnly, group_names, is_unix_user
 from jupyter_gpusched.core.model import NotAllowed, Unauthorized, Unavailable
 from jupyter_gpusched.launch.owners import NoSuchOwner, unix_user
 
@@ -90,6 +90,9 @@ class ByHubToken:
         caller = await anyio.to_thread.run_sync(self._admitted, await self._model(token[1]))
         self._remember(digest, asked_at + BELIEVED_S, caller)
         return caller
+
+    async def knows(self, user: str) -> bool:
+        return await anyio.to_thread.run_sync(is_unix_user, user)  # as who jobs of a Hub's user run
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
         if len(self._known) >= _MOST_KNOWN:
