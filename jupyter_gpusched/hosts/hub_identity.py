@@ -22,7 +22,7 @@ import anyio.to_thread
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
-from jupyter_gpusched.callers import Caller, OwnerOnly, group_names, is_unix_user
+from jupyter_gpusched.callers import Caller, OwnerOnly, group_names
 from jupyter_gpusched.core.model import NotAllowed, Unauthorized, Unavailable
 from jupyter_gpusched.launch.owners import NoSuchOwner, unix_user
 
@@ -92,7 +92,16 @@ class ByHubToken:
         return caller
 
     async def knows(self, user: str) -> bool:
-        return await anyio.to_thread.run_sync(is_unix_user, user)  # as who jobs of a Hub's user run
+        """Whether jobs of a Hub's user of this name could run here; the Hub is not asked."""
+
+        def could_have_jobs() -> bool:
+            try:
+                self._account(user)
+            except NotAllowed:
+                return False
+            return True
+
+        return await anyio.to_thread.run_sync(could_have_jobs)
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
         if len(self._known) >= _MOST_KNOWN:
