@@ -21,7 +21,7 @@ from .core.operations import Reservation
 from .core.quantities import parse_seconds, show_seconds
 from .desk import Handler, UnknownReservation
 from .drafts import new_id
-from .localtime import day_of, moment, zone_of
+from .localtime import day_of, moment, names_day, zone_of
 from .operate import cause_of, find_gpu
 
 LONGEST_S = 31 * 86400.0
@@ -51,6 +51,7 @@ class ReservationsHandler(_Bookings):
         except msgspec.ValidationError as error:
             hint = 'For example {"gpus": 2, "from": "2026-12-04 13:00", "to": "17:00", "zone": "Europe/Berlin"}.'
             raise BadRequest(f"This cannot be understood: {error}.", hint=hint) from None
+        await self._check_user(asked.user)
         wanted = self._wanted(asked)
         await self.desk.engine.operate(Reserved(wanted))
         self.answer(next(one for one in self.views().reservations() if one.id == wanted.id), HTTPStatus.CREATED)
@@ -89,6 +90,16 @@ class ReservationsHandler(_Bookings):
             return asked.user
         return None if asked.interactive or isinstance(self.desk.doorkeeper, OwnerOnly) else self.caller.user
 
+    async def _check_user(self, user: str | None) -> None:
+        """One who can have no jobs here would only keep the cards from those who can."""
+        if user is not None and not await self.desk.doorkeeper.knows(user):
+            raise BadRequest(
+                f"user: {user!r} is no user of this host.",
+                field="user",
+                hint="Write the name exactly, or leave it out; --interactive (in JSON: interactive) keeps the cards "
+                "for work outside the queue.",
+            )
+
     def _find(self, named: str | int) -> Gpu:
         return find_gpu(self.desk.engine.state.gpus.values(), named, field="gpus")
 
@@ -119,11 +130,7 @@ def _window(asked: wire.ReservationRequest, zone: ZoneInfo, now: float) -> tuple
     else:
         end = moment(asked.to or "", zone, today=day_of(start, zone), field="to")
     if end <= start or end <= now:
-        told = datetime.fromtimestamp(end, zone).strftime("%Y-%m-%d %H:%M")
-        late = "before it begins" if end <= start else "in the past"
-        raise BadRequest(
-            f"to: {told} is {late}.", field="to", hint="Give the day too if it is another: 2026-12-05 02:00."
-        )
+        raise _over(asked, zone, start, end)
     if end - start > LONGEST_S or start - now > FARTHEST_S:
         raise BadRequest(
             f"A reservation lasts at most {show_seconds(LONGEST_S)} and begins within a year.",
@@ -131,3 +138,16 @@ def _window(asked: wire.ReservationRequest, zone: ZoneInfo, now: float) -> tuple
             hint="Make a shorter one.",
         )
     return start, end
+
+
+def _over(asked: wire.ReservationRequest, zone: ZoneInfo, start: float, end: float) -> BadRequest:
+    """Which of the two moments is at fault: with a length, only the start can be."""
+    begins, ends = (datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M") for at in (start, end))
+    if asked.length is not None:
+        field, said = "from", f"{begins} is in the past, and with {asked.length} from then it is over since {ends}"
+    else:
+        field, said = "to", f"{ends} is " + ("before it begins" if end <= start else "in the past")
+    written = asked.from_ if field == "from" else asked.to
+    example = "2026-12-05 02:00"
+    hint = "Give a later time." if names_day(written or "") else f"Give the day too if it is another: {example}."
+    return BadRequest(f"{field}: {said}.", field=field, hint=hint)

@@ -55,6 +55,9 @@ class Doorkeeper(Protocol):
     async def caller(self, request: HTTPServerRequest) -> Caller:
         """Raises ``Unauthorized`` when nobody can say who it is, ``NotAllowed`` for somebody who may not come in."""
 
+    async def knows(self, user: str) -> bool:
+        """Whether somebody of this name could be a caller here."""
+
 
 class OwnerOnly:
     """A host for one user: whoever else connects is turned away. Its owner is its administrator."""
@@ -67,6 +70,9 @@ class OwnerOnly:
                 hint="Start your own, or ask the administrator for a system service.",
             )
         return _owner(uid)
+
+    async def knows(self, user: str) -> bool:
+        return user == _owner(os.geteuid()).user
 
 
 class ByPeer:
@@ -89,6 +95,9 @@ class ByPeer:
         self._known[uid] = time.monotonic() + BELIEVED_S, caller
         return caller
 
+    async def knows(self, user: str) -> bool:
+        return await anyio.to_thread.run_sync(is_unix_user, user)
+
     def _look_up(self, uid: int) -> Caller:
         try:
             if uid == overflow_uid():
@@ -104,6 +113,14 @@ class ByPeer:
         groups = group_names(entry)
         admin = entry.pw_name in self._admins or not self._admin_groups.isdisjoint(groups)
         return Caller(entry.pw_name, uid, entry.pw_dir, groups, admin)
+
+
+def is_unix_user(name: str) -> bool:
+    """Whether the user database has somebody of exactly this name; it may be far away."""
+    try:
+        return pwd.getpwnam(name).pw_name == name
+    except (KeyError, ValueError):  # ValueError: a name with a zero byte
+        return False
 
 
 def overflow_uid() -> int:

@@ -52,7 +52,11 @@ class Foresight:
 
     def start(self, job_id: JobId) -> Start | None:
         """What was foretold last of a job that waits; None if nothing was. Whoever asks has it renewed."""
-        start, now = self._starts.get(job_id), self._engine.clock()
+        state, now = self._engine.state, self._engine.clock()
+        job = state.jobs.get(job_id)
+        if state.operations.drain is not None or (job is not None and job.set_aside):
+            return None  # of what was foretold before
+        start = self._starts.get(job_id)
         if self._known != self._changes or (start is not None and start.at < now):
             self._wanted.set()
         if start is None or start.latest < now:

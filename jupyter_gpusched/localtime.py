@@ -20,6 +20,11 @@ _TIME_ONLY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _LOCALTIME = Path("/etc/localtime")
 
 
+def names_day(text: str) -> bool:
+    """Whether a moment is written with its day."""
+    return _TIME_ONLY.fullmatch(text.strip()) is None
+
+
 def zone_of(name: str, *, field: str = "zone") -> ZoneInfo:
     """The time zone of this name, such as ``Europe/Berlin``. Raises ``BadRequest``."""
     try:

@@ -32,6 +32,10 @@ def reserve(client: Client, asked: argparse.Namespace) -> int:
         )
     if asked.gpu and asked.count is not None:
         raise BadRequest("Give a number of GPUs or --gpu, not both.", field="gpus")
+    if (asked.end is None) == (asked.length is None):
+        raise BadRequest(
+            "Say until when: either --to or --for.", field="to", hint="For example --to 17:00, or --for 4h."
+        )
     wanted = {
         "gpus": asked.gpu or (1 if asked.count is None else asked.count),
         "zone": zone,

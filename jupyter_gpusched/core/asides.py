@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from .frozen import replace
 from .messages import DependencyFailed, LetIn, Unblocked
 from .model import IllegalTransition, Job, JobId, Phase
+from .operations import SCHEDULER
 from .persistent import Line, Map
 
 Follow = Unblocked | DependencyFailed | LetIn
@@ -225,6 +226,8 @@ def words(job: Job, jobs: Mapping[JobId, Job]) -> str | None:
     """Why a waiting job is set aside; None for one that is not."""
     if job.held is not None:
         cause = "" if job.held.cause is None else f": {job.held.cause}"
+        if job.held.by == SCHEDULER and job.batch_id is not None:  # which holds all of a batch
+            return f"held by {job.held.by}{cause}; `jupyter gpusched release {job.batch_id}` lets all of them go on"
         return f"held by {job.held.by}{cause}; `jupyter gpusched release {job.id}` lets it go on"
     if job.blocked:
         return _parents_words(list(pending(job, jobs)))

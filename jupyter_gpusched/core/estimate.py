@@ -24,6 +24,7 @@ from .model import ExitRecord, Gpu, Grant, Job, JobId, Phase
 from .past import begun
 from .quantities import Mib
 from .queue import kin_of
+from .reservations import opens
 from .schedule import next_wakeup, schedule
 from .state import State, apply
 
@@ -71,8 +72,19 @@ def foretold(state: State, now: float, recent: Sequence[Job] = (), *, most: int 
         starts = sorted(play.get(rank.job_id, math.inf) for play in plays)
         if starts[-1] < math.inf:
             first, middle, last = starts[0] - now, starts[PLAYS // 2], starts[-1] - now
-            told[rank.job_id] = Start(middle, now + SOONER * first, now + LATER * last)
+            earliest = now + SOONER * first
+            if ahead.operations.reservations:
+                earliest = _allowed(ahead, ahead.jobs[rank.job_id], earliest, starts)
+            told[rank.job_id] = Start(middle, earliest, now + LATER * last)
     return told
+
+
+def _allowed(state: State, job: Job, earliest: float, starts: Sequence[float]) -> float:
+    """Not while reservations shut its cards to it, nor before the end of one for which it waits in all plays."""
+    ends = {one.end for one in state.operations.reservations.values()}
+    if starts[0] == starts[-1] and starts[0] in ends:
+        return starts[0]
+    return min(starts[PLAYS // 2], opens(state, job, earliest))
 
 
 def _apart(state: State) -> State:

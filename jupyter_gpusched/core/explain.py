@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from . import asides
 from .alerts import opened
+from .barred import Barred, barred
 from .facts import Facts, order_of, rests, waits_since
 from .kept import kept_room
 from .ledger import Card, serves
@@ -19,12 +20,14 @@ from .overuse import most_allowed
 from .quantities import Mib, show_mib, show_seconds
 from .queue import LineKey, line_key
 from .quota import Quota
-from .reservations import Gates, reserved_for, seen_past
+from .reservations import Gates, seen_past
 from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
 from .state import State
 from .wish import count, wish
 
 STARTS = "starts with the next pass"
+
+Bars = tuple[frozenset[GpuUuid], tuple[str, ...], float | None] | None
 
 
 def positions(state: State, now: float) -> dict[JobId, int]:
@@ -79,7 +82,7 @@ class _Words:
         self.quota = Quota(state)
         first = _first_claimant(state)
         self.first_owner = None if first is None else first.owner
-        self._shared: dict[tuple[Request, bool, float | None, bool, frozenset[GpuUuid]], str] = {}
+        self._shared: dict[tuple[Request, bool, float | None, bool, Bars], str] = {}
 
     def about(self, job: Job, key: LineKey) -> str:
         if rests(job, self.now):
@@ -89,7 +92,8 @@ class _Words:
         ends_at = self.now + self.history.expected_s(key.kin(job.request))
         compute = self.history.compute(job.owner, key.name)
         own = job.owner == self.first_owner
-        alike = (job.request, ends_at <= self.room.brief_until, compute, own, self.gates.shut(job))
+        brief = ends_at <= self.room.brief_until
+        alike = (job.request, brief, compute, own, self._bars(job))
         if job.claim is not None or alike not in self._shared:
             said = self._cause(job, ends_at, compute)
             if job.claim is not None:
@@ -97,34 +101,23 @@ class _Words:
             self._shared[alike] = said
         return self._shared[alike]
 
+    def _bars(self, job: Job) -> Bars:
+        """What of reservations a sentence rests on: the cards, whose windows shut them, and the job's own limit."""
+        shut = self.gates.shut(job)
+        return (shut, tuple(one.id for one, _ in self.gates.causes(job)), job.time_limit_s) if shut else None
+
     def _cause(self, job: Job, ends_at: float, compute: float | None) -> str:
         request, shut = job.request, self.gates.shut(job)
         if find(seen_past(self.room, shut), request, ends_at=ends_at, compute=compute) is not None:
             return f"{_needs(request)}; jobs before it come first, whatever fits" if self.strict else STARTS
         if find(seen_past(self.free, shut), request, compute=compute) is not None:
             return self._kept(job, ends_at)
-        if shut and find(self.free, request, compute=compute) is not None:
-            return self._reserved(job)
-        cause = self._busy(request, compute) or _host_cause(self.free, request)
-        return (cause or _cards_cause(self.free, self.state, request)) + _ran_out(job, self.free)
-
-    def _reserved(self, job: Job) -> str:
-        """There is room, but on cards that are reserved, or soon will be."""
-        said = []
-        for one, uuids in self.gates.causes(job):
-            cards = sorted(self.room.cards[uuid].gpu.index for uuid in uuids if uuid in self.room.cards)
-            named = ("GPU " if len(cards) == 1 else "GPUs ") + ", ".join(map(str, cards))
-            said.append(f"{named} {'is' if len(cards) == 1 else 'are'} kept by {reserved_for(one, self.now)}")
-        ahead = [one.start - self.now for one, _ in self.gates.causes(job) if one.start > self.now]
-        hint = ""
-        if ahead:
-            left = show_seconds(min(ahead))
-            hint = (
-                f"; with a time limit below {left} it could start before"
-                if job.time_limit_s is None
-                else (f"; its time limit of {show_seconds(job.time_limit_s)} reaches beyond the {left} until then")
-            )
-        return f"{_needs(job.request)}; {'; '.join(said)}{hint}"
+        busy = self._busy(request, compute, shut)
+        if (host := _host_cause(self.free, request)) is not None:
+            return (busy or host) + _ran_out(job, self.free)
+        reserved = barred(self.gates, self.free, self.room, job, compute=compute) if shut else Barred()
+        cause = busy or _cards_cause(self.free, self.state, request, reserved)
+        return "; ".join([cause, *reserved.said]) + _ran_out(job, self.free)
 
     def _kept(self, job: Job, ends_at: float) -> str:
         """What it needs is there, but others that have waited longer or are more urgent come first."""
@@ -138,10 +131,11 @@ class _Words:
         until = show_seconds(max(0.0, self.room.brief_until - self.now))
         return f"{said}, probably for {until} more; it would run for about {show_seconds(ends_at - self.now)}"
 
-    def _busy(self, request: Request, compute: float | None) -> str | None:
+    def _busy(self, request: Request, compute: float | None, shut: frozenset[GpuUuid]) -> str | None:
         """Memory is there, but the card's jobs keep its processors busy."""
         limit = self.room.settings.compute_limit
-        full = [offer for offer in self.free.offers.values() if too_busy(offer, request, self.room.settings, compute)]
+        offers = seen_past(self.free, shut).offers.values()
+        full = [offer for offer in offers if too_busy(offer, request, self.room.settings, compute)]
         with_memory = [offer for offer in full if request.vram is not None and request.vram <= offer.free]
         if not with_memory or len(with_memory) < request.gpus:
             return None
@@ -293,7 +287,7 @@ def _host_cause(room: Room, request: Request) -> str | None:
 # --- cards ----------------------------------------------------------------------------------
 
 
-def _cards_cause(room: Room, state: State, request: Request) -> str:
+def _cards_cause(room: Room, state: State, request: Request, reserved: Barred) -> str:
     suited = [card for card in room.cards.values() if serves(card.gpu, request)]
     usable = [card for card in suited if card.gpu.uuid in room.offers]
     if not suited:
@@ -302,8 +296,9 @@ def _cards_cause(room: Room, state: State, request: Request) -> str:
         return f"{_needs(request)}; " + _unusable(suited)
     if len(suited) < request.gpus:
         return f"{_needs(request)}; only {count(len(suited), 'such GPU')} can be seen now"
-    fitting = [card for card in usable if _fits(room, card, request)]
-    rest = [card for card in usable if card not in fitting]
+    enough = [card for card in usable if _fits(room, card, request)]
+    fitting = [card for card in enough if card.gpu.uuid not in reserved.cards]
+    rest = [card for card in usable if card not in enough and card.gpu.uuid not in reserved.begun]
     told = [_needs(request) + "; " + _tally(request, fitting, suited)] if request.gpus > 1 else [_needs(request)]
     if rest:
         best = min(rest, key=lambda card: (*_hopeless(card, request), -(card.available or 0), card.gpu.index))

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from .booking import assigned, lapsed
 from .history import History, Kin
+from .ledger import devices, serves, usable
 from .messages import Evicted, MachineChange
 from .model import GpuUuid, Job, JobId, Phase, Request
 from .operations import Operations, Reservation
@@ -62,6 +63,11 @@ class Gates:
             )
         return found
 
+    def shut_by_begun(self, job: Job) -> frozenset[GpuUuid]:
+        """The cards on which it may not start now, however soon it would end."""
+        begun = (cards for one, cards in self.windows if one.user != job.owner and one.start <= self.now)
+        return NONE.union(*begun)
+
     def causes(self, job: Job) -> list[tuple[Reservation, frozenset[GpuUuid]]]:
         """The reservations that shut cards to it."""
         shut = self.shut(job)
@@ -102,6 +108,23 @@ def ended(state: State, now: float) -> tuple[State, tuple[MachineChange, ...]]:
         return state, ()
     operations, changes = lapsed(state.operations, now)
     return (replace(state, operations=operations), changes) if changes else (state, ())
+
+
+def opens(state: State, job: Job, at: float) -> float:
+    """The first moment from ``at`` on at which as many cards as it wants are not shut to it.
+
+    ``at`` itself where reservations have nothing to do with it.
+    """
+    standing = state.operations.reservations.values()
+    able = {
+        gpu.uuid
+        for gpu in devices(state.gpus.values())
+        if serves(gpu, job.request) and (job.request.vram or 0) <= usable(gpu, state.settings)
+    }
+    for moment in (at, *sorted(one.end for one in standing if one.end > at)):
+        if len(able - Gates(state, moment).shut(job)) >= job.request.gpus:
+            return moment
+    return at
 
 
 def borders(operations: Operations) -> Iterator[float]:

@@ -91,6 +91,18 @@ class ByHubToken:
         self._remember(digest, asked_at + BELIEVED_S, caller)
         return caller
 
+    async def knows(self, user: str) -> bool:
+        """Whether jobs of a Hub's user of this name could run here; the Hub is not asked."""
+
+        def could_have_jobs() -> bool:
+            try:
+                self._account(user)
+            except NotAllowed:
+                return False
+            return True
+
+        return await anyio.to_thread.run_sync(could_have_jobs)
+
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
         if len(self._known) >= _MOST_KNOWN:
             now = self._clock()

@@ -11,7 +11,9 @@ from rest import Rest
 from waiting import wait_for
 
 from jupyter_gpusched import foresight
-from jupyter_gpusched.core.state import State
+from jupyter_gpusched.core.estimate import Start
+from jupyter_gpusched.core.messages import Drained
+from jupyter_gpusched.core.state import State, apply
 from jupyter_gpusched.ports import Recorded
 from tests.core.conftest import SETTINGS
 
@@ -115,3 +117,18 @@ def test_what_could_not_be_foretold_is_null_and_logged(monkeypatch, caplog):
 
     looked(monkeypatch, act)
     assert "could not be foretold" in caplog.text
+
+
+def test_nothing_that_was_foretold_is_told_on_a_drained_machine(monkeypatch):
+    start = Start(10.0, 5.0, 20.0)
+
+    async def act(ahead):
+        monkeypatch.setattr(foresight, "foretold", lambda *_: {"abcd1234": start})
+        ahead.observe([Recorded(1, None, "submitted", 0.0, {})], QuietEngine.state, sampled=False)
+        await ahead.renewed(20.0)
+        assert ahead.start("abcd1234") == start
+        drained = apply(QuietEngine.state, Drained("root", "maintenance"), 0.0).state
+        monkeypatch.setattr(QuietEngine, "state", drained)
+        assert ahead.start("abcd1234") is None
+
+    looked(monkeypatch, act)

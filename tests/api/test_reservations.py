@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import time
 
 import pytest
@@ -22,7 +24,7 @@ def rest(host):
 @pytest.fixture
 def book(rest):
     def book(**more):
-        return rest("POST", "reservations", {"gpus": 1, "zone": "UTC", "for": "1h", "user": "somebody", **more})
+        return rest("POST", "reservations", {"gpus": 1, "zone": "UTC", "for": "1h", **more})
 
     return book
 
@@ -30,7 +32,7 @@ def book(rest):
 def test_a_reservation_is_answered_listed_and_shown_on_its_card(rest, book):
     made = book(gpus=[1], cause="demo")
     assert made.status == 201
-    assert (made.json["user"], made.json["cause"], made.json["active"]) == ("somebody", "demo", True)
+    assert (made.json["user"], made.json["cause"], made.json["active"]) == (None, "demo", True)
     assert [gpu["index"] for gpu in made.json["gpus"]] == [1]
     assert made.json["end"] - made.json["start"] == 3600.0
     assert [one["id"] for one in rest("GET", "reservations").json["items"]] == [made.json["id"]]
@@ -42,7 +44,7 @@ def test_a_job_of_another_waits_for_its_end_and_says_so(rest, book, client, comm
     made = book(gpus=2, cause="demo").json
     job = client.submit(command("true", vram="1G"))
     said = rest("GET", f"jobs/{job}").json["waiting"]
-    assert "GPUs 0, 1 are kept by somebody's reservation (demo) that ends in " in said
+    assert "GPUs 0, 1 are kept by a reservation for work outside the queue (demo) that ends in " in said
     assert rest("DELETE", f"reservations/{made['id']}").status == 204
     assert client.wait(job)["phase"] == "succeeded"
     assert rest("GET", "reservations").json["items"] == []
@@ -65,7 +67,7 @@ def test_a_running_job_of_another_goes_on_and_is_counted(rest, book, client, com
 
 def test_it_outlives_the_host(start_host):
     host = start_host("2x24564M")
-    made = host.client().reserve({"gpus": 1, "zone": "UTC", "for": "1h", "user": "somebody"})
+    made = host.client().reserve({"gpus": 1, "zone": "UTC", "for": "1h"})
     host.terminate()
     again = start_host("2x24564M").client()
     assert [one["id"] for one in again.reservations()] == [made["id"]]
@@ -95,9 +97,10 @@ def test_what_is_booked_is_not_booked_again(rest, book):
         ({"for": "60d"}, "to", "at most 31d"),
         ({"from": "2026-03-29 02:30", "zone": "Europe/Berlin"}, "from", "2026-03-29T01:30+01:00"),
         ({"from": "2026-10-25 02:30", "zone": "Europe/Berlin"}, "from", "2026-10-25T02:30+02:00"),
-        ({"from": "2020-01-01 10:00"}, "to", "in the past"),
+        ({"from": "2020-01-01 10:00"}, "from", "in the past, and with 1h from then it is over since 2020-01-01 11:00"),
         ({"from": "2020-01-01 10:00", "for": None, "to": "09:00"}, "to", "before it begins"),
-        ({"interactive": True}, "user", "exclude each other"),
+        ({"user": "nosuchuser"}, "user", "'nosuchuser' is no user of this host"),
+        ({"interactive": True, "user": "root"}, "user", "exclude each other"),
         ({"cards": 1}, None, "unknown field"),
     ],
 )
@@ -106,6 +109,16 @@ def test_what_cannot_be_reserved_is_refused_with_the_way_out(book, asked, field,
     assert refused.status == 422
     assert refused.error["field"] == field
     assert words in refused.error["message"] + (refused.error["hint"] or "")
+
+
+def test_whoever_gave_the_day_is_not_asked_for_it(book):
+    assert book(**{"from": "2020-01-01 10:00"}).error["hint"] == "Give a later time."
+    assert "the day" in book(**{"for": None, "to": "00:00"}).error["hint"]
+
+
+def test_the_owner_of_the_host_may_be_named(book):
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    assert book(user=own).json["user"] == own
 
 
 def test_to_end_what_is_not_there_is_refused(rest):
@@ -133,6 +146,11 @@ def test_the_terminal_reserves_lists_and_ends(host, client, capsys, monkeypatch)
     assert client.reservations() == []
     assert cli.main(["unreserve", made["id"]]) == cli.REFUSED
     assert cli.main(["reserve", "1", "--gpu", "0", "--for", "1h"]) == cli.REFUSED
+    capsys.readouterr()
+    assert cli.main(["reserve", "1"]) == cli.REFUSED
+    refused = capsys.readouterr().err
+    assert "either --to or --for" in refused
+    assert '"to"' not in refused
     monkeypatch.setenv("TZ", "CET-1CEST")
     assert cli.main(["reserve", "1", "--for", "1h"]) == cli.REFUSED
     assert "--zone Europe/Berlin" in capsys.readouterr().err

@@ -280,6 +280,7 @@ def test_three_quick_failures_in_a_row_hold_what_of_the_batch_still_waits(world)
     assert held[0].cause == (
         "3 jobs of its batch failed within 30s of their start in the same way (the last, elem0002: said why)"
     )
+    assert why(world, "elem0004").endswith("; `jupyter gpusched release array001` lets all of them go on")
     assert world.running() == {"other001"}
     for number in range(3, 10):
         world.tell(ReleaseRequested(f"elem{number:04d}", "ann"))

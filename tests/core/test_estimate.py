@@ -162,3 +162,20 @@ def test_who_waits_for_the_end_of_a_reservation_starts_then(world):
     world.tell(Reserved(window))
     world.submit(named("wait0001", "train", vram=20 * G))
     assert start_of(world, "wait0001").at == window.end
+    assert start_of(world, "wait0001").earliest == window.end
+
+
+def test_no_start_is_foretold_within_a_window_in_which_the_job_may_not_start():
+    """The holder's run on the card may end within the window or after it: the range begins with the window's end."""
+    world = World(card())
+    for number in range(10):
+        world.submit(named(f"past{number:04}", "train", vram=20 * G))
+        world.now += 900.0 + 20 * number
+        ended(world, f"past{number:04}")
+    window = Reservation("r0000001", "bob", 1, (), world.now, world.now + 5000.0, "root", "UTC")
+    world.tell(Reserved(window))
+    world.submit(replace(named("holds001", "hold", vram=20 * G), owner="bob", time_limit_s=9000.0))
+    assert world.running() == {"holds001"}
+    world.submit(named("wait0001", "train", vram=20 * G))
+    start = start_of(world, "wait0001")
+    assert window.end <= start.earliest <= start.at <= start.latest

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpusched.core.booking import Clash, assigned
-from jupyter_gpusched.core.explain import waiting
+from jupyter_gpusched.core.explain import waiting, waiting_all
 from jupyter_gpusched.core.messages import Reserved, Unreserved
 from jupyter_gpusched.core.model import Outcome, Phase, Priority
 from jupyter_gpusched.core.operations import Reservation
@@ -224,6 +224,61 @@ def test_the_sentence_names_cards_holder_cause_and_the_way_out(world):
 def test_a_limit_that_is_too_long_is_named(world):
     world.submit(owned("long0001", limit=7000.0))
     assert said(world, "long0001").endswith("; its time limit of 1h56m reaches beyond the 1h00m until then")
+
+
+@pytest.fixture
+def two():
+    """Two cards of 24G, a job of 20G on GPU 0, and GPU 1 reserved for work outside the queue for an hour."""
+    world = World(card(0), card(1))
+    world.tell(Reserved(window(user=None, gpus=("GPU-1",), start=0.0, end=3600.0, cause=None)))
+    world.submit(owned("first001", vram=20 * G))
+    assert world.on_card(0) == {"first001"}
+    return world
+
+
+NOBODYS = "GPU 1 is kept by a reservation for work outside the queue that ends in 1h00m"
+
+
+def test_a_card_that_is_shut_counts_not_as_able_and_its_reservation_is_named(two):
+    two.submit(owned("wide0001", gpus=2, vram=20 * G))
+    assert said(two, "wide0001") == (
+        "needs 20.0G on each of 2 GPUs; 0 of 2 GPUs are able to give 20.0G; "
+        f"the next is GPU 0: 4.0G free, 20.0G promised to 1 job; {NOBODYS}"
+    )
+
+
+def test_that_the_open_card_is_full_is_said_beside_the_reservation(two):
+    two.submit(owned("small001", vram=10 * G))
+    assert said(two, "small001") == (
+        f"needs 10.0G on 1 GPU; best is GPU 0: 4.0G free, 20.0G promised to 1 job; {NOBODYS}"
+    )
+
+
+def test_no_shorter_limit_is_advised_where_a_window_that_has_begun_holds_the_job_alone():
+    world = World(card(0), card(1))
+    world.tell(Reserved(window(user=None, gpus=("GPU-0",), start=0.0, end=14_400.0, cause=None)))
+    world.tell(Reserved(window("r0000002", cards=2, start=86_400.0, end=100_800.0)))
+    world.submit(owned("wide0001", gpus=2))
+    assert said(world, "wide0001") == (
+        "needs 4.0G on each of 2 GPUs; 1 of 2 GPUs is able to give 4.0G; "
+        "GPU 0 is kept by a reservation for work outside the queue that ends in 4h00m"
+    )
+
+
+def test_a_window_to_come_is_not_said_to_be_in_the_way_of_a_job_for_which_the_cards_are_full():
+    world = World(card(0))
+    world.submit(owned("first001", vram=20 * G))
+    world.tell(Reserved(window()))
+    world.submit(owned("second01", vram=20 * G))
+    assert said(world, "second01") == ("needs 20.0G on 1 GPU; best is GPU 0: 4.0G free, 20.0G promised to 1 job")
+
+
+def test_those_who_ask_the_same_with_other_limits_are_told_of_their_own(world):
+    world.submit(owned("first001", limit=7000.0), owned("second01", limit=7200.0), owned("third001"))
+    told = waiting_all(world.state, world.now)
+    assert "its time limit of 1h56m" in told["first001"]
+    assert "its time limit of 2h00m" in told["second01"]
+    assert told["third001"].endswith("could start before")
 
 
 def test_whom_a_reservation_shuts_out_keeps_no_cards_from_others():

@@ -141,6 +141,13 @@ async def test_a_user_database_that_ignores_case_makes_nobody_somebody_else(acco
         await doorkeeper(FakeHub(t=user("Ann"))).caller(request("token t"))
 
 
+async def test_cards_are_kept_for_those_only_whose_jobs_could_run(account):
+    account("ann", 1234)
+    door = doorkeeper(FakeHub())
+    assert await door.knows("ann")
+    assert not await door.knows("nobody-of-this-name")
+
+
 @pytest.mark.parametrize(("name", "uid"), [("root", 0), ("toor", 0), ("postgres", 114)])
 async def test_a_hub_user_named_like_an_account_of_the_system_gets_no_jobs(account, name, uid):
     account(name, uid)
