@@ -40,10 +40,11 @@ def wants(view: View) -> str:
     count = view["gpus_requested"]
     if not count:
         return "no GPU"
-    cards = f"{count} GPU" + ("s" if count > 1 else "")
+    plural = "s" if count > 1 else ""
     if view["vram_mib"] is None:
-        return cards.replace(" ", " whole ")
-    return f"{show_mib(view['vram_mib'])} on {cards}" + (" each" if count > 1 else "")
+        return f"{count} whole GPU{plural}"
+    each = "each of " if count > 1 else ""
+    return f"{show_mib(view['vram_mib'])} on {each}{count} GPU{plural}"
 
 
 def where(view: View) -> str:
@@ -108,7 +109,7 @@ def ending(view: View) -> str | None:
 def sentence(view: View) -> str | None:
     """Why it waits, what is wrong with it, or how it ended."""
     if view["phase"] == "queued":
-        place = f" (number {view['position']} in the queue)" if view["position"] else ""
+        place = f" (number {view['position']} in the queue)" if view["position"] and not view.get("held") else ""
         starts = expected(view)
         return f"{one_line(view['waiting']) or 'waiting'}{place}" + (f"; {starts}" if starts else "")
     if view["overuse_mib"] is not None:

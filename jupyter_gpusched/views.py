@@ -79,7 +79,8 @@ class Views:
     def _job(self, current: Job, words: str | None, told: list[str] | None = None) -> wire.JobView:
         queued = current.phase is Phase.QUEUED
         if queued and self.cause and current.request.gpus and not current.set_aside:
-            words = f"needs {current.request.gpus} GPU(s), and none can be used: {self.cause}"
+            cards = f"{current.request.gpus} GPU" + ("s" if current.request.gpus > 1 else "")
+            words = f"needs {cards}, and none can be used: {self.cause}"
         if queued and self.halted:
             words = f"nothing starts while the queue cannot be written down: {self.halted.rstrip('.')}"
         return job_view(
@@ -119,6 +120,7 @@ class Views:
             cause=one.cause,
             active=one.start <= self.now,
             reaching_in=len(reaching_in(self.state, one, uuids, self.now)),
+            mine=one.user == self.caller.user,
         )
 
     def gpus(self) -> list[wire.GpuView]:

@@ -208,6 +208,7 @@ class Reservation(msgspec.Struct, kw_only=True):
 
     gpus         the cards as things stand; a reservation of any ``count`` may move to others.
     reaching_in  how many jobs of others are on them that may still be there in the window.
+    mine         whether it is the caller's jobs that may use them then.
     """
 
     id: str
@@ -221,6 +222,7 @@ class Reservation(msgspec.Struct, kw_only=True):
     cause: str | None
     active: bool
     reaching_in: int
+    mine: bool
 
 
 class GpuView(msgspec.Struct, kw_only=True):

@@ -268,7 +268,8 @@ class History:
         """In words, what the expected run time of such a job comes from."""
         for (runs, needed), what in zip(self._families(kin), _WORDS, strict=True):
             if len(runs.ordered) >= needed:
-                return what.format(count=len(runs.ordered), name=kin.name, gpus=kin.gpus, owner=kin.owner)
+                cards = f"{kin.gpus} GPU" + ("" if kin.gpus == 1 else "s")
+                return what.format(count=len(runs.ordered), name=kin.name, gpus=cards, owner=kin.owner)
         return "no run seen yet"
 
     def says_something(self, kin: Kin) -> bool:
@@ -309,7 +310,7 @@ class History:
 _NO_RUNS = Runs()
 _WORDS = (
     "{count} runs of {name}",
-    "{count} runs of {owner} on {gpus} GPU(s)",
+    "{count} runs of {owner} on {gpus}",
     "{count} runs of {owner}",
     "{count} runs of all users",
 )

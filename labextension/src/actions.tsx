@@ -4,12 +4,13 @@ import { Clipboard } from '@jupyterlab/apputils';
 import { addBelowIcon, copyIcon, LabIcon, moveDownIcon, refreshIcon, terminalIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { releaseAll } from './acts';
 import { CancelButton } from './cancel';
 import { openLog } from './logview';
 import { insertBelow, page } from './page';
 import { trans } from './translation';
 import { JobView } from './wire';
-import { isFinal } from './words';
+import { isFinal, isHeld } from './words';
 
 const GIVES_RESULTS = new Set(['cell', 'function', 'notebook']);
 
@@ -72,6 +73,17 @@ export function Actions({ view, trusted, following, onFollow, resubmitting, onRe
         pressed={resubmitting}
         onClick={onResubmit}
       />
+      {isHeld(view) && (
+        <button
+          type="button"
+          className="gpusched-button"
+          onClick={() => void releaseAll([view])}
+          aria-label={trans.__('Release job %1', view.id)}
+          data-testid="gpusched-release"
+        >
+          {trans.__('Release')}
+        </button>
+      )}
       <CancelButton view={view} />
     </div>
   );

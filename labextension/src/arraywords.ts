@@ -28,14 +28,18 @@ const ORDER = ['running', 'starting', 'stopping', 'queued', 'succeeded', 'failed
 
 /** How many of its elements are in which phase; those that are held by themselves. */
 export function standing(views: readonly JobView[]): string {
+  const held = views.filter(isHeld).length;
+  return [...tally(views), ...(held ? [trans.__('%1 held', held)] : [])].join(' · ');
+}
+
+/** How many jobs are in which phase, without those that are held. */
+export function tally(views: readonly JobView[]): string[] {
   const counts = new Map<string, number>();
   for (const view of views) {
     if (!isHeld(view)) {
       counts.set(view.phase, (counts.get(view.phase) ?? 0) + 1);
     }
   }
-  const held = views.filter(isHeld).length;
   const place = (phase: string): number => (ORDER.indexOf(phase) + ORDER.length + 1) % (ORDER.length + 1);
-  const told = [...counts].sort(([a], [b]) => place(a) - place(b)).map(([phase, many]) => `${many} ${phaseName(phase)}`);
-  return [...told, ...(held ? [trans.__('%1 held', held)] : [])].join(' · ');
+  return [...counts].sort(([a], [b]) => place(a) - place(b)).map(([phase, many]) => `${many} ${phaseName(phase)}`);
 }

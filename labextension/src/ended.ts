@@ -1,12 +1,12 @@
 // Tells the user that own jobs have ended: in JupyterLab's notification centre, and by the browser if allowed.
-// A sweep that ends at once is told in one line.
+// What is told of them, and what together, is for `endwords` to say.
 
 import { Notification } from '@jupyterlab/apputils';
 
+import { newsOf } from './endwords';
 import { store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
-import { phaseName, sentence } from './words';
 
 export interface Wishes {
   readonly notify: 'all' | 'failed' | 'none';
@@ -14,7 +14,6 @@ export interface Wishes {
 }
 
 const GATHERED_MS = 1500;
-const TOLD_SINGLY = 3;
 
 export class EndTeller {
   private _wishes: Wishes = { notify: 'all', browser: false };
@@ -42,8 +41,9 @@ export class EndTeller {
     return 'Notification' in window && window.Notification.permission === 'granted';
   }
 
+  /** Elements of arrays all count, whatever is wanted, for what is told of their array in the end. */
   private _gather(ended: JobView[]): void {
-    const told = ended.filter(view => this._wants(view));
+    const told = ended.filter(view => view.array_id !== null || this._wants(view));
     if (told.length) {
       this._ended.push(...told);
       this._timer ||= window.setTimeout(() => this._tell(), GATHERED_MS);
@@ -57,24 +57,13 @@ export class EndTeller {
   }
 
   private _tell(): void {
-    const ended = this._ended;
-    this._ended = [];
+    const { news, kept } = newsOf(this._ended, store.state().jobs.values(), view => this._wants(view));
+    this._ended = kept;
     this._timer = 0;
-    if (ended.length > TOLD_SINGLY) {
-      const failed = ended.filter(view => view.phase !== 'succeeded').length;
-      const words = trans.__('%1 GPU jobs have ended, %2 of them failed.', ended.length, failed);
-      Notification.emit(words, failed ? 'warning' : 'success', { autoClose: 5000 });
-      this._tellInBackground(words, 'jupyter-gpusched');
-      return;
-    }
-    for (const view of ended) {
-      const why = sentence(view);
-      const words = trans.__('GPU job %1: %2', view.name, phaseName(view.phase)) + (why ? ` (${why})` : '');
-      Notification.emit(words, view.phase === 'succeeded' ? 'success' : 'error', {
-        autoClose: 5000,
-        actions: [{ label: trans.__('Details'), callback: () => this._open(view.id) }]
-      });
-      this._tellInBackground(words, view.id);
+    for (const { words, type, job } of news) {
+      const actions = job === null ? [] : [{ label: trans.__('Details'), callback: () => this._open(job) }];
+      Notification.emit(words, type, { autoClose: 5000, actions });
+      this._tellInBackground(words, job ?? 'jupyter-gpusched');
     }
   }
 

@@ -68,7 +68,7 @@ function Search({ asked, ask }: { asked: Asked; ask: (asked: Asked) => void }): 
       <input
         type="search"
         className="jp-mod-styled"
-        placeholder={trans.__('Search by name, id or tag')}
+        placeholder={trans.__('Search')}
         aria-label={trans.__('Search jobs')}
         value={asked.search}
         onChange={event => ask({ ...asked, search: event.target.value })}

@@ -2,12 +2,13 @@
 
 import * as React from 'react';
 
+import { freeWords } from './freewords';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { LiveWidget } from './live';
 import { State } from './state';
 import { trans } from './translation';
-import { isFinal, mib } from './words';
+import { isFinal } from './words';
 
 export class StatusItem extends LiveWidget {
   constructor(private readonly _open: () => void) {
@@ -45,14 +46,12 @@ function Item({ active, open }: { active: boolean; open: () => void }): JSX.Elem
   );
 }
 
-function summary({ gpus, jobs }: State): string[] {
-  const waiting = [...jobs.values()].filter(view => view.phase === 'queued').length;
-  const running = [...jobs.values()].filter(view => view.phase !== 'queued' && !isFinal(view)).length;
-  const known = gpus.filter(gpu => gpu.available_mib !== null);
-  const free = known.reduce((total, gpu) => total + (gpu.available_mib ?? 0), 0);
-  const cards = !gpus.length ? trans.__('no GPU') : trans.__('%1 free', mib(known.length ? free : null));
+function summary(state: State): string[] {
+  const jobs = [...state.jobs.values()];
+  const waiting = jobs.filter(view => view.phase === 'queued').length;
+  const running = jobs.filter(view => view.phase !== 'queued' && !isFinal(view)).length;
   return [
-    cards,
+    freeWords(state),
     ...(running ? [trans.__('%1 running', running)] : []),
     ...(waiting ? [trans.__('%1 waiting', waiting)] : [])
   ];

@@ -196,4 +196,5 @@ export interface Reservation {
   cause: string | null;
   active: boolean;
   reaching_in: number;
+  mine: boolean;
 }

@@ -70,7 +70,7 @@ export function wants(view: Pick<JobView, 'gpus_requested' | 'vram_mib'>): strin
   if (view.vram_mib === null) {
     return trans._n('%1 whole GPU', '%1 whole GPUs', count);
   }
-  return trans._n('%2 on %1 GPU', '%2 on %1 GPUs each', count, mib(view.vram_mib));
+  return trans._n('%2 on %1 GPU', '%2 on each of %1 GPUs', count, mib(view.vram_mib));
 }
 
 export function where(view: JobView): string {
@@ -101,7 +101,7 @@ export function progressed(view: JobView): string {
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {
     const why = view.waiting ?? trans.__('waiting');
-    return view.position ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
+    return view.position && !isHeld(view) ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
   }
   if (isFinal(view)) {
     return view.phase === 'succeeded' ? '' : ending(view);

@@ -19,7 +19,7 @@ test('spans are told as a person would', () => {
 
 test('what a job asks for', () => {
   assert.equal(wants(job('a')), '4.0G on 1 GPU');
-  assert.equal(wants(job('a', { gpus_requested: 2 })), '4.0G on 2 GPUs each');
+  assert.equal(wants(job('a', { gpus_requested: 2 })), '4.0G on each of 2 GPUs');
   assert.equal(wants(job('a', { gpus_requested: 2, vram_mib: null })), '2 whole GPUs');
   assert.equal(wants(job('a', { gpus_requested: 0 })), 'no GPU');
 });
@@ -27,6 +27,8 @@ test('what a job asks for', () => {
 test('a waiting job says why, where it stands and when it is expected to start', () => {
   const waits = job('a', { waiting: 'needs 4G', position: 3, estimated_start: 160 });
   assert.equal(sentence(waits), 'needs 4G (number 3 in the queue)');
+  const held = job('a', { waiting: 'held by ann', position: 1, held: { by: 'ann', cause: null, since: 1 } });
+  assert.equal(sentence(held), 'held by ann');
   const at = new Date(2026, 2, 2, 14, 20).getTime() / 1000;
   const told = job('a', { estimated_start: at, estimated_start_range: [at - 1800, at + 3000] });
   const [about, from, to] = [at, at - 1800, at + 3000].map(one => moment(one, at));
@@ -89,7 +91,7 @@ test('a reservation says for whom, when and why, and who may still be there', ()
   const at = new Date(2026, 2, 2, 13, 0).getTime() / 1000;
   const one = {
     id: 'r', user: 'ann', count: 1, gpus: [], start: at, end: at + 4 * 3600, zone: 'UTC', by: 'root', cause: 'demo',
-    active: false, reaching_in: 0
+    active: false, reaching_in: 0, mine: false
   };
   const [from, to] = [one.start, one.end].map(moment_ => moment(moment_, at));
   assert.equal(reserved(one, at), `Reserved for ann, ${from} to ${to} · demo`);
