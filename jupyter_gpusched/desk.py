@@ -104,6 +104,9 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
 """The only place where an error becomes an HTTP status."""
 
 
+READERS = 4
+
+
 @dataclass
 class Desk:
     """What the handlers work with, and when somebody last came."""
@@ -123,6 +126,8 @@ class Desk:
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
     tail: Tail = field(init=False)
+    readers: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(READERS))
+    """Who reads in users' folders, whose files are as large as they like, takes no thread from the rest."""
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.engine)
