@@ -49,6 +49,9 @@ from .views import Views
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
 """The largest payload in base64, and whatever else a submission may say."""
 
+MOST_NESTED, MOST_VALUES = 2**20, 2**22
+"""A request of more lists and objects, or of more values, is not decoded: all of the host would wait for it."""
+
 KNOWN_S = 2.0
 """So old may be what is said of a job's progress, where many ask at once."""
 
@@ -251,6 +254,12 @@ class Handler(RequestHandler):
             raise TooLarge(
                 f"The request has {self._body_size / 2**20:.0f} MiB; at most {LARGEST_BODY // 2**20} MiB are read.",
                 hint="Save large data to a file and read it in the job.",
+            )
+        nested = self._body.count(b"[") + self._body.count(b"{")  # a payload, in base64, has none of these
+        if nested > MOST_NESTED or self._body.count(b",") > MOST_VALUES:
+            raise TooLarge(
+                "The request has too many parts to be read.",
+                hint="Submit fewer jobs at a time, and save large data to a file that the job reads.",
             )
         try:
             return msgspec.json.decode(self._body or b"{}")
