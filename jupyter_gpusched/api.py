@@ -206,7 +206,7 @@ class LogHandler(OfJob):
         job = await self.find(job_id)
         number, folder = self.attempt_of(job), self.desk.engine.folder(job.id)
         offset, limit = int(self.number("offset", 0)), int(self.number("limit", LARGEST_CHUNK, most=LARGEST_CHUNK))
-        chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit)
+        chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit, limiter=self.desk.readers)
         self.set_header("Content-Type", "application/octet-stream")
         self.set_header("X-Gpusched-Log-Size", str(log_size(folder, number)))
         self.set_header("X-Gpusched-Log-Next", str(chunk.following))
@@ -225,10 +225,12 @@ class OutputsHandler(OfJob):
         newest = None if asked is None else int(asked)
 
         def read() -> wire.Outputs:
+            if self.request.connection.stream.closed():  # type: ignore[union-attr]
+                return wire.Outputs(items=[], next=after, final=False, left_out=False)  # nobody waits any more
             items, following, left_out = files.newest_outputs(folder, number, after, final=final, newest=newest)
             return wire.Outputs(items=items, next=following, final=final, left_out=left_out)
 
-        self.answer(await anyio.to_thread.run_sync(read))
+        self.answer(await anyio.to_thread.run_sync(read, limiter=self.desk.readers))
 
 
 class ResultHandler(OfJob):
@@ -242,7 +244,7 @@ class ResultHandler(OfJob):
             self.set_header("Content-Type", "application/octet-stream")
             self.set_header("Content-Length", str(os.fstat(found).st_size))
             try:
-                while piece := await anyio.to_thread.run_sync(os.read, found, PIECE):
+                while piece := await anyio.to_thread.run_sync(os.read, found, PIECE, limiter=self.desk.readers):
                     self.write(piece)
                     await self.flush()  # no faster than it is taken
             except (HTTPOutputError, StreamClosedError):  # it was made shorter or longer meanwhile, or nobody reads on

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .core.model import GpuSchedError, UnknownJob
+from .core.model import BadRequest, GpuSchedError, UnknownJob
 from .exits import DONE, INTERRUPTED, NO_HOST, REFUSED
 
 if TYPE_CHECKING:
@@ -347,6 +347,11 @@ def _unreserve(asked: argparse.Namespace) -> int:
 
 def _serve(asked: argparse.Namespace) -> int:
     """Become the host: this process is replaced, so that signals reach the host itself."""
+    if asked.socket and not asked.system:
+        raise BadRequest(
+            "--socket is where a service for all users is found: it needs --system.",
+            hint="Add --system, or leave --socket out: your own host is found without it.",
+        )
     options = [f"--idle-exit={asked.idle_exit}"] if asked.idle_exit else []
     options += [f"--simulate={asked.simulate}"] if asked.simulate else []
     options += ["--system"] if asked.system else []

@@ -53,6 +53,8 @@ LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
 
 MOST_DROPPED = 16 * 2**20
 """Bytes that are taken in of whoever may not come in, so that the refusal is read; then the connection is closed."""
+MOST_NESTED, MOST_VALUES = 2**20, 2**22
+"""A request of more lists and objects, or of more values, is not decoded: all of the host would wait for it."""
 
 KNOWN_S = 2.0
 """So old may be what is said of a job's progress, where many ask at once."""
@@ -124,6 +126,9 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
 """The only place where an error becomes an HTTP status."""
 
 
+READERS = 4
+
+
 @dataclass
 class Desk:
     """What the handlers work with, and when somebody last came."""
@@ -145,6 +150,8 @@ class Desk:
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
     tail: Tail = field(init=False)
+    readers: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(READERS))
+    """Who reads in users' folders, whose files are as large as they like, takes no thread from the rest."""
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.engine)
@@ -292,6 +299,12 @@ class Handler(RequestHandler):
             raise TooLarge(
                 f"The request has {self._body_size / 2**20:.1f} MiB; at most {most:.1f} MiB are read.",
                 hint="Save large data to a file and read it in the job.",
+            )
+        nested = self._body.count(b"[") + self._body.count(b"{")  # a payload, in base64, has none of these
+        if nested > MOST_NESTED or self._body.count(b",") > MOST_VALUES:
+            raise TooLarge(
+                "The request has too many parts to be read.",
+                hint="Submit fewer jobs at a time, and save large data to a file that the job reads.",
             )
         try:
             return msgspec.json.decode(self._body or b"{}")

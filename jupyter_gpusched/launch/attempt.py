@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from jupyter_gpusched.runner.records import (
     durable_replace,
@@ -31,6 +31,7 @@ from .door import opened_in as _opened_in
 from .folders import lay_folder
 from .logs import TAIL_BYTES, log_size, read_chunk, read_log
 from .owners import Owner
+from .pages import covered, cursor_near_end, looked_at, place_of
 from .values import integer, seconds, text
 
 Record = dict[str, Any]
@@ -44,6 +45,12 @@ PAGE_BYTES = 256 * 1024
 
 OUTPUTS_PAGE_BYTES = 8 * 2**20
 """So much of a journal of outputs goes into one answer, and the line that goes beyond it."""
+
+OUTPUTS_PAGE_LINES = 20_000
+"""So many lines of a journal are decoded for one answer, however short they are."""
+
+MOST_PARTS = 2**20
+"""An output of more lists, objects and values is not decoded: all of the host would wait for it."""
 
 LONGEST_LINE = 64 * 2**20
 """An output that is longer ends what is read of the journal."""
@@ -192,46 +199,33 @@ def newest_outputs(
 ) -> tuple[list[Output], int, bool]:
     """As ``outputs``, of many about the ``newest`` bytes; and whether some were left out for that."""
     try:
-        with _opened(folder, attempt, "outputs.jsonl") as descriptor, os.fdopen(os.dup(descriptor), "rb") as journal:
-            start = after if newest is None else _cursor_near_end(journal, after, newest)
-            journal.seek(0)
-            return *_journaled(folder, attempt, journal, start, final=final), start > after
+        with _opened(folder, attempt, "outputs.jsonl") as descriptor:
+            start = after if newest is None else max(after, cursor_near_end(descriptor, newest))
+            return *_journaled(folder, attempt, descriptor, start, final=final), start > after
     except OSError:
         start = after if newest is None else _line_start(folder, attempt, log_size(folder, attempt) - newest)
         return *_as_stream(folder, attempt, max(after, start), final=final), start > after
 
 
-def _journaled(folder: Path, attempt: int, journal: BinaryIO, after: int, *, final: bool) -> tuple[list[Output], int]:
+def _journaled(folder: Path, attempt: int, descriptor: int, after: int, *, final: bool) -> tuple[list[Output], int]:
     items: list[Output] = []
-    whole = covered = taken = 0
-    while line := journal.readline(LONGEST_LINE):
-        if not line.endswith(b"\n"):  # torn by the end of its writer
-            break
-        whole += 1
-        if final and b'"log_end"' in line:
-            covered = _log_end(line, covered)
-        if whole > after:
-            taken += len(line)
+    place, whole = place_of(descriptor, after)
+    if whole < after:
+        return items, after
+    end, page_end, last_line = looked_at(descriptor), place + OUTPUTS_PAGE_BYTES, after + OUTPUTS_PAGE_LINES
+    with os.fdopen(os.dup(descriptor), "rb") as journal:
+        journal.seek(place)
+        while line := journal.readline(min(LONGEST_LINE, end - place)):
+            if not line.endswith(b"\n"):  # torn by the end of its writer
+                break
+            whole, place = whole + 1, place + len(line)
             items += [] if (output := _output(line)) is None else [_served(output)]
-            if taken > OUTPUTS_PAGE_BYTES:
+            if place > page_end or whole >= last_line:
                 return items, whole
-    if not final or after > whole:
-        return items, max(after, whole)
-    items += _gap(folder, attempt, covered)
+    if not final:
+        return items, whole
+    items += _gap(folder, attempt, covered(descriptor))
     return items, whole + 1
-
-
-def _cursor_near_end(journal: BinaryIO, after: int, newest: int) -> int:
-    """The cursor, not before ``after``, from which on its whole lines have about ``newest`` bytes."""
-    sizes: list[int] = []
-    while (line := journal.readline(LONGEST_LINE)).endswith(b"\n"):
-        sizes.append(len(line))
-    size = 0
-    for cursor in range(len(sizes), after, -1):
-        size += sizes[cursor - 1]
-        if size > newest and cursor < len(sizes):  # the last line is served, however long it is
-            return cursor
-    return after
 
 
 def _line_start(folder: Path, attempt: int, offset: int) -> int:
@@ -243,6 +237,8 @@ def _line_start(folder: Path, attempt: int, offset: int) -> int:
 
 
 def _output(line: bytes) -> Output | None:
+    if sum(map(line.count, (b"[", b"{", b","))) > MOST_PARTS:
+        return _stream(f"[gpusched: an output of {len(line):,} bytes is left out here: it has too many parts]\n")
     try:
         output = json.loads(line.decode(errors="replace"))
         if b"\\ud" in line.lower():
@@ -268,18 +264,12 @@ def _served(output: Output) -> Output:
     return {name: value for name, value in output.items() if name != "log_end"}
 
 
-def _log_end(line: bytes, earlier: int) -> int:
-    """How far into the log the journal reaches, as of this line."""
-    output = _output(line) or {}
-    return int(output["log_end"]) if isinstance(output.get("log_end"), int) else earlier
-
-
-def _gap(folder: Path, attempt: int, covered: int) -> list[Output]:
-    missing = log_size(folder, attempt) - covered
+def _gap(folder: Path, attempt: int, reached: int) -> list[Output]:
+    missing = log_size(folder, attempt) - reached
     if missing <= 0:
         return []
     left_out = max(0, missing - TAIL_BYTES)
-    text = read_log(folder, attempt, covered + left_out, TAIL_BYTES).decode(errors="replace")
+    text = read_log(folder, attempt, reached + left_out, TAIL_BYTES).decode(errors="replace")
     if left_out:
         text = f"\n[{left_out} bytes are left out here; the log has them]\n" + text.partition("\n")[2]
     return [_stream(text)]

@@ -114,6 +114,13 @@ def test_a_body_that_is_too_large_is_read_to_its_end_and_refused(rest):
     assert rest("GET", "health").status == 200
 
 
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"1,1,1,1,"])
+def test_a_body_of_very_many_parts_is_refused_without_being_decoded(rest, client, part):
+    refused = rest("POST", "jobs", b'{"argv": ["true"], "x": [' + part * 2**20 + b"1]}")
+    assert (refused.status, refused.error["code"]) == (413, "too_large")
+    assert client.jobs() == []
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [

@@ -194,6 +194,13 @@ def test_serve_becomes_the_host_itself(monkeypatch, capsys):
     assert argv[-4:] == ["-m", "jupyter_gpusched.hosts.daemon", "--idle-exit=5", "--simulate=2x24G"]
 
 
+def test_a_socket_without_system_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("a host was started"))
+    code, _, err = run(capsys, "serve", "--socket=/run/x.sock")
+    assert code == 2
+    assert "needs --system" in err
+
+
 def test_help_is_printed_for_the_whole_and_for_each_command(capsys):
     for words in (["--help"], ["submit", "--help"], ["ls", "-h"], ["serve", "--help"]):
         code, out, _ = run(capsys, *words)
