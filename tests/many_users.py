@@ -62,7 +62,8 @@ def lab(
     state: Path, home: Path, *, groups: dict[str, tuple[str, ...]] | None = None, **settings: object
 ) -> Iterator[Lab]:
     """A host with two simulated cards on a thread of its own."""
-    config = GpuSched(simulate="2x24564M", cpus=16, **settings)
+    unhurried = {"requests_per_s": 0}  # tests look more often than a user may
+    config = GpuSched(simulate="2x24564M", cpus=16, **{**unhurried, **settings})
     host = Host(state, config, kind="serve", access=Access(ByHeader(groups or {}, home)))
     ready, began = threading.Event(), []
 

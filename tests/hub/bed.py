@@ -31,6 +31,10 @@ START_S = 120.0
 """So long a Hub or a server may take to come up on a machine that does much else."""
 
 
+UNHURRIED = "--GpuSched.requests_per_s=0"
+"""Tests look more often than a user may."""
+
+
 @dataclass
 class Reply:
     status: int
@@ -137,7 +141,7 @@ class Hub:
         configured = (
             f"import jupyter_gpusched.hosts.hub\n"
             f"jupyter_gpusched.hosts.hub.configure(c, port={self.service_port}, state={str(self.state)!r},"
-            f" options={list(options)!r}, environment={{'GPUSCHED_SIMULATE': {simulate!r}}})"
+            f" options={[UNHURRIED, *options]!r}, environment={{'GPUSCHED_SIMULATE': {simulate!r}}})"
             if service
             else ""
         )
