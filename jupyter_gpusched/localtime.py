@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from .core.model import BadRequest
 
 FORMS = "2026-12-04 13:00, 13:00 (of the same day), 2026-12-04T13:00+01:00"
+_LAST_YEAR = 9000
 _TIME_ONLY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _LOCALTIME = Path("/etc/localtime")
 
@@ -62,6 +63,8 @@ def moment(text: str, zone: ZoneInfo, *, today: date, field: str) -> float:
         told = datetime.fromisoformat(words.replace("Z", "+00:00") if words.endswith("Z") else words)
         if len(words) <= len("2026-12-04"):
             raise ValueError("no time of day")
+        if not 1970 <= told.year <= _LAST_YEAR:  # some zone could not say it
+            raise ValueError("no time of ours")
         return told.timestamp() if told.tzinfo is not None else _local(told, zone, field)
     except (ValueError, OverflowError, OSError):
         raise BadRequest(f"{field}: {text!r} is not a time.", field=field, hint=f"Write it as {FORMS}.") from None

@@ -202,3 +202,18 @@ def command(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         return {"argv": list(argv), "cwd": str(tmp_path), "env": dict(os.environ), "vram": "1G"} | fields
 
     return make
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """An IPython shell with our magics, in a folder of its own and without a history file."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    monkeypatch.chdir(tmp_path)
+    InteractiveShell.clear_instance()
+    config = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
+    shell = InteractiveShell.instance(config=config)
+    shell.run_line_magic("load_ext", "jupyter_gpusched")
+    yield shell
+    InteractiveShell.clear_instance()

@@ -7,8 +7,6 @@ from collections import Counter
 
 import cloudpickle
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 from jupyter_gpusched import session
 from jupyter_gpusched.client import Client
@@ -216,18 +214,6 @@ def _a_gpu():
 @pytest.fixture(name="a_result")
 def _a_result():
     return a_result
-
-
-@pytest.fixture
-def shell(monkeypatch, tmp_path):
-    """An IPython shell with our magics, in a folder of its own and without a history file."""
-    monkeypatch.chdir(tmp_path)
-    InteractiveShell.clear_instance()
-    config = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
-    shell = InteractiveShell.instance(config=config)
-    shell.run_line_magic("load_ext", "jupyter_gpusched")
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 @pytest.fixture

@@ -87,3 +87,9 @@ def test_the_own_zone_is_that_of_the_environment(monkeypatch):
     assert own_zone() == "Asia/Tokyo"
     monkeypatch.setenv("TZ", "CET-1CEST")
     assert own_zone() is None
+
+
+@pytest.mark.parametrize("text", ["0001-01-01 00:00", "1969-12-31 12:00", "9999-12-31 23:59"])
+def test_a_time_that_some_zone_could_not_say_is_refused(text):
+    with pytest.raises(BadRequest, match="is not a time"):
+        at(text)

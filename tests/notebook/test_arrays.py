@@ -9,24 +9,11 @@ from textwrap import dedent
 
 import nbformat
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 import jupyter_gpusched as gs
 from jupyter_gpusched.core.model import BadRequest, UnknownJob
 
 pytestmark = pytest.mark.usefixtures("host")
-
-
-@pytest.fixture
-def shell(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    InteractiveShell.clear_instance()
-    config = Config({"HistoryManager": {"enabled": False, "hist_file": ":memory:"}})
-    shell = InteractiveShell.instance(config=config)
-    shell.run_line_magic("load_ext", "jupyter_gpusched")
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 def defined(source):
