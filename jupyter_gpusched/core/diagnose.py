@@ -82,6 +82,8 @@ def diagnose(*, code: int | None, signal: int | None, stopped: str | None, tail:
     if code == 0:
         return "exit", "ended well"
     lines = _lines(tail)
+    if kind is Kind.NOTEBOOK:
+        lines = _until_ours(lines)
     text = "\n".join(lines)
     if signal is not None:
         return _by_signal(signal, lines, text)
@@ -129,6 +131,12 @@ def _signal_name(signal: int) -> str:
         return signals.Signals(signal).name
     except ValueError:
         return "a real-time signal"
+
+
+def _until_ours(lines: list[str]) -> list[str]:
+    """The lines up to our own verdict; what a kernel complains of while it is shut down after it explains nothing."""
+    verdict = max((place for place, line in enumerate(lines, 1) if line.startswith(_OURS)), default=len(lines))
+    return lines[:verdict]
 
 
 def _last_words(lines: list[str], text: str, code: int | None = 1) -> str:

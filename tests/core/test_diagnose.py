@@ -200,3 +200,15 @@ def test_an_ending_of_which_nothing_is_known_says_so():
 def test_a_failed_notebook_is_told_by_its_cell():
     tail = "E  Traceback (most recent call last)\nE: x\ngpusched: code cell 3 of 7 failed: x\n"
     assert told(tail, kind=Kind.NOTEBOOK) == ("exit", "code cell 3 of 7 failed: x")
+
+
+def test_what_a_kernel_complains_of_while_it_is_shut_down_hides_neither_cell_nor_cause():
+    noise = "Traceback (most recent call last):\n  File x\nzmq.error.ZMQError: Socket operation on non-socket\n"
+    verdict = "gpusched: code cell 2 of 3 failed: ZeroDivisionError: division by zero\n"
+    assert told(TRACEBACK + verdict + noise, kind=Kind.NOTEBOOK) == (
+        "exit",
+        "code cell 2 of 3 failed: ZeroDivisionError: division by zero",
+    )
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    reason, _ = told(f"{TRACEBACK}{oom}\ngpusched: code cell 1 of 1 failed: {oom}\n{noise}", kind=Kind.NOTEBOOK)
+    assert reason == "cuda_oom"
