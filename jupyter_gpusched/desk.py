@@ -45,6 +45,7 @@ from .limits_file import read_limits
 from .pace import Pace
 from .places import HostRecord
 from .ports import DuplicateKey
+from .readers import Readers
 from .tail import Tail
 from .views import Views
 
@@ -126,9 +127,6 @@ STATUS: dict[type[GpuSchedError], HTTPStatus] = {
 """The only place where an error becomes an HTTP status."""
 
 
-READERS = 4
-
-
 @dataclass
 class Desk:
     """What the handlers work with, and when somebody last came."""
@@ -150,8 +148,7 @@ class Desk:
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
     tail: Tail = field(init=False)
-    readers: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(READERS))
-    """Who reads in users' folders, whose files are as large as they like, takes no thread from the rest."""
+    readers: Readers = field(default_factory=Readers)
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.engine)

@@ -18,7 +18,7 @@ from .core.choice import told
 from .core.estimate import Start
 from .core.explain import explanation, positions, waiting, waiting_all
 from .core.ledger import Card, read_books
-from .core.model import Attempt, Foreign, Gpu, GpuUuid, Grant, GrantState, Job, JobId, Phase
+from .core.model import Attempt, Foreign, Gpu, GpuUuid, Grant, GrantState, Job, JobId, Opener, Phase
 from .core.operations import Alert, Reservation
 from .core.release import is_earlier, use_of
 from .core.reservations import reaching_in
@@ -152,9 +152,7 @@ class Views:
             + [self._foreign(process) for process in gpu.foreign],
             unattributed_mib=gpu.unattributed,
             device_file=gpu.device_file,
-            opened_by=[
-                wire.DeviceUser(pid=opener.pid, program=opener.program, user=opener.user) for opener in gpu.opened_by
-            ],
+            opened_by=[self._opener(opener) for opener in gpu.opened_by],
             reservations=[one for one in reserved if any(ref.uuid == gpu.uuid for ref in one.gpus)],
         )
 
@@ -198,6 +196,10 @@ class Views:
             since=process.since,
             notebook=process.notebook if self._sees(process.user) else None,
         )
+
+    def _opener(self, process: Opener) -> wire.DeviceUser:
+        program = process.program if self._sees(process.user) else None
+        return wire.DeviceUser(pid=process.pid, program=program, user=process.user)
 
     # --- alerts -------------------------------------------------------------------------
 

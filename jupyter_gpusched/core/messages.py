@@ -332,7 +332,7 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True)
 class SampleNow:
-    """Memory may have been freed: look at the cards at once."""
+    """Memory may have been freed: look at the cards at once, if somebody waits for it then."""
 
 
 Instruction = Launch | StopAttempt | SampleNow

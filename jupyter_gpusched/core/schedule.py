@@ -40,6 +40,11 @@ def _and(step: Step, decision: Event, now: float) -> Step:
     )
 
 
+def awaits_memory(state: State) -> bool:
+    """Whether a look at the cards could let somebody start: memory is being freed, and a job waits for a card."""
+    return bool(state.releasing) and any(group.request.gpus for group in state.queue.lines)
+
+
 def next_wakeup(state: State, now: float) -> float | None:
     """When ``schedule`` could do something new although no event came; always after ``now``."""
     return min((due for due in _timers(state) if due > now), default=None)

@@ -40,6 +40,7 @@ from .messages import (
     Resumed,
     Returned,
     Sampled,
+    SampleNow,
     Submitted,
     Together,
     Unreserved,
@@ -189,7 +190,8 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
     new = entered(event.jobs, event.ended, state.jobs, now)
     jobs = appraised(new, now, held=state.held, queue=state.queue, gpus=state.gpus, past=state.past)
     changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
-    return Step(_with_jobs(state, jobs), changes)
+    look = (SampleNow(),) if state.releasing else ()  # it was not worth one while nobody waited
+    return Step(_with_jobs(state, jobs), changes, look)
 
 
 def _moved(state: State, event: JobEvent, now: float) -> Step:

@@ -31,7 +31,7 @@ export interface AttemptView {
 
 export interface DeviceUser {
   pid: number;
-  program: string;
+  program: string | null;
   user: string | null;
 }
 

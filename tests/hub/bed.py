@@ -80,6 +80,16 @@ class Bed:
         for place in (library, info, config):
             subprocess.run(["chmod", "-R", "go+rX", place], check=True)
 
+    def has_panel(self) -> bool:
+        """Put the built front end where the users' servers look for it; False when it has not been built."""
+        built, place = ROOT / "jupyter_gpusched/labextension", self.prepared / "venv/share/jupyter/labextensions"
+        if not (built / "package.json").exists():
+            return False
+        shutil.rmtree(place / "jupyter-gpusched", ignore_errors=True)
+        shutil.copytree(built, place / "jupyter-gpusched")
+        subprocess.run(["chmod", "-R", "go+rX", place], check=True)
+        return True
+
     def add_user(self, name: str) -> str:
         """A unix user of exactly this name, with a home."""
         subprocess.run(["useradd", "--badname", "--create-home", "--shell", "/bin/bash", name], check=True)
