@@ -65,7 +65,7 @@ class StandIn(ThreadingHTTPServer):
 class Service:
     """The service as the Hub starts it."""
 
-    def __init__(self, bed: Bed, folder: Path, hub: StandIn, simulate: str) -> None:
+    def __init__(self, bed: Bed, folder: Path, hub: StandIn, simulate: str, profile: str | None) -> None:
         self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
         environ = {
             "PATH": f"{bed.python.parent}:/usr/local/bin:/usr/bin:/bin",
@@ -79,7 +79,16 @@ class Service:
         }
         with (folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [bed.python, "-m", "jupyter_gpusched.hosts.hub"], env=environ, stdout=log, stderr=log, cwd="/"
+                [
+                    bed.python,
+                    *(["-m", "cProfile", "-o", profile] if profile else []),
+                    "-m",
+                    "jupyter_gpusched.hosts.hub",
+                ],
+                env=environ,
+                stdout=log,
+                stderr=log,
+                cwd="/",
             )
         wait_for((folder / "state/host.json").exists, "the service does not start", deadline_s=60)
 
@@ -181,7 +190,9 @@ async def course(service: Service, users: list[str], chosen: argparse.Namespace)
     print("\n".join(measured.lines()))
     print(f"{len(users)} panels got {frames / span / len(users):.1f} frames a second each")
     print(f"the cards were sampled {len(seen) / span:.2f} times a second, for everybody together")
-    print(f"the service was busy for {100 * (service.cpu_s() - busy) / span:.0f} % of one CPU")
+    used, asked = service.cpu_s() - busy, sum(len(took) for took in measured.took.values())
+    print(f"the service was busy for {100 * used / span:.0f} % of one CPU, {1e3 * used / asked:.1f} ms a request, "
+          f"frames included")  # fmt: skip
     print(f"load of this machine meanwhile: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     print(f"memory of the service: {before:.0f} MiB at the start, {service.rss_mib():.0f} MiB after {span:.0f} s")
     for task in tasks:
@@ -196,6 +207,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=50)
     parser.add_argument("--stalled", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--profile", help="a file for what cProfile says of the service, which makes it slower")
     chosen = parser.parse_args()
     bed = Bed(Path(os.environ["GPUSCHED_TEST_HUB"]))
     with tempfile.TemporaryDirectory(prefix="gpusched-load-") as place:
@@ -203,7 +215,7 @@ def main() -> None:
         folder.chmod(0o755)
         try:
             users = [bed.add_user(f"gsl{os.getpid()}x{number}") for number in range(chosen.users)]
-            service = Service(bed, folder, StandIn(users), "4x11G")
+            service = Service(bed, folder, StandIn(users), "4x11G", chosen.profile)
             try:
                 asyncio.run(course(service, users, chosen))
             finally:
