@@ -18,7 +18,7 @@ from . import wire
 from .acting import ACTIONS
 from .bookings import ReservationHandler, ReservationsHandler
 from .core.model import BadRequest, Job, Phase, UnknownJob
-from .desk import Desk, Handler, first_of
+from .desk import Desk, Handler
 from .engine import Engine
 from .events import EventsHandler
 from .openapi import document
@@ -74,7 +74,7 @@ class GpusHandler(Handler):
     """GET gpus: every card with its figures and holders."""
 
     def get(self) -> None:
-        self.answer(wire.GpuList(items=self.views().gpus(), next_cursor=None))
+        self.answer(wire.GpuList(items=self.desk.card_frames.of(self.views()), next_cursor=None))
 
 
 class JobsHandler(Handler):
@@ -173,7 +173,7 @@ class JobHandler(OfJob):
                     try:
                         job = await self.find(job.id)
                         if not job.phase.final:
-                            await first_of(changed.wait(), self.desk.closing.wait())
+                            await changed.wait()
                     finally:
                         engine.unwatch(job.id, changed)
         return await self.find(job.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -37,6 +37,7 @@ from .core.model import (
 )
 from .engine import Engine
 from .foresight import Foresight
+from .frames import CardFrames
 from .gpus import parse_simulation
 from .growth import Growth
 from .history import History
@@ -149,6 +150,7 @@ class Desk:
     streams: int = 0
     tail: Tail = field(init=False)
     readers: Readers = field(default_factory=Readers)
+    card_frames: CardFrames = field(default_factory=CardFrames)
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.engine)
@@ -161,6 +163,11 @@ class Desk:
         """Raises ``TooManyRequests`` for somebody who asks faster than a service for several users answers."""
         if self.pace is not None and (after_s := self.pace.wait_s(caller.user)):
             raise TooManyRequests(caller.user, self.pace, after_s)
+
+    def close(self) -> None:
+        """Let the long answers end."""
+        self.closing.set()
+        self.engine.wake()
 
     def idle_for(self) -> float:
         """Seconds without a live job, a request or an open stream."""
@@ -341,18 +348,6 @@ class Handler(RequestHandler):
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, (GpuSchedError, StreamClosedError)):
             super().log_exception(typ, value, tb)
-
-
-async def first_of(*waits: Awaitable[None]) -> None:
-    """Return when the first of them does; the others are given up."""
-    async with anyio.create_task_group() as tasks:
-
-        async def one(wait: Awaitable[None]) -> None:
-            await wait
-            tasks.cancel_scope.cancel()
-
-        for wait in waits:
-            tasks.start_soon(one, wait)
 
 
 def _check_simulation(asked: str | None, desk: Desk) -> None:

@@ -275,6 +275,12 @@ class Engine:
             if not watchers:
                 del self._watchers[job_id]
 
+    def wake(self) -> None:
+        """Set all events that ``watch`` gave, although nothing has changed: who waits is to look whether to go on."""
+        for watchers in [*self._watchers.values()]:
+            for event in watchers:
+                event.set()
+
     async def cards_seen(self) -> None:
         """Return once cards are known, or it is certain enough that there are none; at once but after a recovery."""
         with anyio.CancelScope(deadline=self._cards_by):

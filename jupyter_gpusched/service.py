@@ -247,7 +247,7 @@ class Host:
             if engine.fenced.is_set():
                 log.warning("another host has taken over %s; this one stops", self.state)
         finally:
-            desk.closing.set()
+            desk.close()
             server.stop()
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await server.close_all_connections()

@@ -123,8 +123,9 @@ class Views:
             mine=one.user == self.caller.user,
         )
 
-    def gpus(self) -> list[wire.GpuView]:
-        cards = read_books(self.state, self.now).cards
+    def gpus(self, books: Mapping[GpuUuid, Card] | None = None) -> list[wire.GpuView]:
+        """The cards by index. ``books``: the ledger's, when they have been read for others already."""
+        cards = read_books(self.state, self.now).cards if books is None else books
         reserved = self.reservations()
         return [self._gpu(gpu, cards.get(gpu.uuid), reserved) for gpu in sorted(self.state.gpus.values(), key=_order)]
 
