@@ -7,13 +7,14 @@ lines are the same and the past says the same of their jobs. Nothing is decided 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .facts import Facts, waits_since
-from .history import MIDDLE, Alike, History, Person, Runs
+from .history import MIDDLE, Alike, Person, Runs
 from .persistent import Line
-from .policies import Priority
+from .policies import Earlier, Order, Priority
 from .queue import LineKey, Own, Rank
 
 
@@ -43,7 +44,6 @@ class Expected:
     person: Person | None
     of_all: Runs | None
     seconds: list[float]
-    least_s: float
     compute: list[float | None] | None = None
 
 
@@ -68,13 +68,57 @@ def heads_of(own: Own, gpus: int, facts: Facts) -> Heads:
     return known
 
 
-def expected_of(own: Own, owner: str, heads: Heads, history: History, *, compute: bool) -> Expected:
-    person = history.people.get(owner)
+def expected_of(own: Own, owner: str, heads: Heads, facts: Facts, *, compute: bool) -> Expected:
+    person, of_all, _ = facts.of(owner)
     known: Expected | None = own.known.get("expected")
-    if known is None or known.person is not person or (known.of_all is not None and known.of_all is not history.runs):
-        seconds = history.expected_of_many(owner, heads.kins)
-        of_all = None if history.judges_alone(person) else history.runs
-        known = own.known["expected"] = Expected(person, of_all, seconds, min(seconds, default=math.inf))
+    if known is None or known.person is not person or known.of_all is not of_all:
+        seconds = facts.history.expected_of_many(owner, heads.kins)
+        known = own.known["expected"] = Expected(person, of_all, seconds)
     if compute and known.compute is None:
-        known.compute = [history.compute(owner, key.name) for key in heads.keys]
+        known.compute = [facts.history.compute(owner, key.name) for key in heads.keys]
     return known
+
+
+class Least(NamedTuple):
+    """The smallest order of an owner's heads as it was in an earlier pass, and what it came from.
+
+    least_s  the shortest expected run time.
+    """
+
+    person: Person | None
+    of_all: Runs | None
+    part: float
+    earlier: Earlier
+    least_s: float
+
+
+def least_of(own: Own, owner: str, part: float, facts: Facts) -> Order | None:
+    """What no head's order is below now, as far as that follows from an earlier pass; None = nothing does.
+
+    part  of the machine that each of them asks for.
+    """
+    known: Least | None = own.known.get("least")
+    if known is None or facts.bound is None:
+        return None
+    person, of_all, share = facts.of(owner)
+    if known.person is not person or known.of_all is not of_all or known.part != part:
+        return None
+    earlier = known.earlier
+    passed_s = facts.now - earlier.at
+    return facts.bound(earlier, passed_s, share) if passed_s >= 0.0 else None
+
+
+def may_be_brief(own: Own, within_s: float) -> bool:
+    """Whether some head is expected to end within that, of an owner who is known by ``least_of``."""
+    known: Least = own.known["least"]
+    return known.least_s <= within_s
+
+
+def note_least(own: Own, owner: str, part: float, orders: Sequence[Order], facts: Facts) -> None:
+    """Remember the smallest of the orders of all of an owner's heads, as they are now."""
+    if orders:
+        heads: Heads = own.known["heads"]
+        expected: Expected = own.known["expected"]
+        waited_s = max(0.0, facts.now - max(heads.since))
+        earlier = Earlier(min(orders), facts.now, facts.share(owner), waited_s, min(heads.backlog))
+        own.known["least"] = Least(expected.person, expected.of_all, part, earlier, min(expected.seconds))

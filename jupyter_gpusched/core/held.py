@@ -65,18 +65,20 @@ class Held:
             if not (was_active or active or had or job.grants):
                 continue
             touched = True
-            if had != job.grants:
+            if had is not job.grants:
                 for uuid in {grant.gpu for grant in (*had, *job.grants)}:
                     on_card = grants.get(uuid, self.grants.get(uuid, ()))
                     grants[uuid] = _with_grants(on_card, job.id, [grant for grant in job.grants if grant.gpu == uuid])
-            if was is not None and was_active:
-                owners[was.owner] = _without(owners.get(was.owner, self.owners.get(was.owner, ())), was.id)
-                cpus -= was.request.cpus or 0
-                memory -= was.request.memory or 0
-            if active:
-                owners[job.owner] = _with(owners.get(job.owner, self.owners.get(job.owner, ())), job)
-                cpus += job.request.cpus or 0
-                memory += job.request.memory or 0
+            if was is not None and was_active and active and was.owner == job.owner:
+                owners[job.owner] = _instead(owners.get(job.owner, self.owners.get(job.owner, ())), job)
+            else:
+                if was is not None and was_active:
+                    owners[was.owner] = _without(owners.get(was.owner, self.owners.get(was.owner, ())), was.id)
+                if active:
+                    owners[job.owner] = _with(owners.get(job.owner, self.owners.get(job.owner, ())), job)
+            if was_active != active or was is None or was.request is not job.request:
+                cpus += _asked(job, active)[0] - _asked(was, was_active)[0]
+                memory += _asked(job, active)[1] - _asked(was, was_active)[1]
             loads = _with_load(loads, job.id, _load(job) if active else None)
             evictable = _member(evictable, job.id, active and job.may_be_evicted)
             leaving = _member(leaving, job.id, _leaves(job))
@@ -95,8 +97,18 @@ class Held:
         )
 
 
+def _asked(job: Job | None, active: bool) -> tuple[int, int]:
+    """CPUs and MiB of host memory that count against the machine's."""
+    return (job.request.cpus or 0, job.request.memory or 0) if job is not None and active else (0, 0)
+
+
 def _leaves(job: Job) -> bool:
-    return job.phase is Phase.STOPPING or any(grant.state is GrantState.RELEASING for grant in job.grants)
+    if job.phase is Phase.STOPPING:
+        return True
+    for grant in job.grants:
+        if grant.state is GrantState.RELEASING:
+            return True
+    return False
 
 
 def _member(members: frozenset[JobId], job_id: JobId, belongs: bool) -> frozenset[JobId]:
@@ -126,6 +138,11 @@ def _with_load(loads: tuple[Load, ...], job_id: JobId, load: Load | None) -> tup
     if load == (loads[at] if here else None):
         return loads
     return (*loads[:at], *(() if load is None else (load,)), *loads[at + here :])
+
+
+def _instead(jobs: tuple[Job, ...], job: Job) -> tuple[Job, ...]:
+    at = bisect_left(jobs, job.id, key=_id)
+    return (*jobs[:at], job, *jobs[at + 1 :])
 
 
 def _with(jobs: tuple[Job, ...], job: Job) -> tuple[Job, ...]:

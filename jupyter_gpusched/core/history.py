@@ -8,7 +8,7 @@ owner's estimates turned out. Frozen; an ended attempt leads to a new ``History`
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from .persistent import Map
 
 K = TypeVar("K")
 V = TypeVar("V")
+_Row = tuple[float, ...]
 
 KNOWN_AFTER = 2
 """So many runs of a name say more than anything else its owner did."""
@@ -47,16 +48,16 @@ class Runs:
     def typical_s(self) -> float:
         """Between median and mean. Worked out once it is asked for."""
         if not self._typical:
-            self._typical.append((sum(map(math.sqrt, self.ordered)) / len(self.ordered)) ** 2 if self.ordered else 0.0)
+            typical_s = (sum(map(math.sqrt, self.ordered)) / len(self.ordered)) ** 2 if self.ordered else 0.0
+            self._typical[:] = typical_s, math.log(max(1.0, typical_s))
         return self._typical[0]
 
+    @property
+    def log_typical(self) -> float:
+        return self._typical[1] if self._typical else math.log(max(1.0, self.typical_s))
+
     def with_run(self, seconds: float, *, kept: int) -> Runs:
-        recent, ordered = (*self.recent, seconds), list(self.ordered)
-        ordered.insert(bisect_left(ordered, seconds), seconds)
-        if len(recent) > kept:
-            del ordered[bisect_left(ordered, recent[0])]
-            recent = recent[1:]
-        return Runs(recent, tuple(ordered))
+        return Runs(*_with_latest(self.recent, self.ordered, seconds, kept))
 
     def quantile(self, share: float) -> float:
         return self.typical_s if share == MIDDLE else _quantile(self.ordered, share)
@@ -79,8 +80,7 @@ class Estimates:
         return self._typical[0]
 
     def with_ratio(self, ratio: float) -> Estimates:
-        recent = (*self.recent, ratio)[-_KEPT_ESTIMATES:]
-        return Estimates(recent, tuple(sorted(recent)))
+        return Estimates(*_with_latest(self.recent, self.ordered, ratio, _KEPT_ESTIMATES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ Alike = tuple[str, int, float | None, float]
 
 _NOBODY = Person()
 _Told = dict[Alike, float]
+_NOTHING_TOLD: _Told = {}
 _ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
@@ -192,42 +193,48 @@ class History:
 
     def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = MIDDLE) -> float:
         """The same for somebody who has not made a ``Kin`` of it; asked very often."""
-        own = self._told.get(owner)
-        told = None if own is None else own.get((name, gpus, limit_s, share))
-        if told is None:
-            told = self._told_by_all.get((owner, name, gpus, limit_s, share))
-        return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
+        return self.expected_of_many(owner, ((name, gpus, limit_s, share),))[0]
 
     def expected_of_many(self, owner: str, kins: Sequence[Alike]) -> list[float]:
         """The same of many of an owner's jobs at once."""
-        told = self._told.get(owner)
-        if told is not None:
-            try:
-                return [told[kin] for kin in kins]
-            except KeyError:
-                pass  # some of them were not asked about since something was learned
-        return [self.expected_of(owner, name, gpus, limit_s) for name, gpus, limit_s, _ in kins]
+        known = self._told.get(owner, _NOTHING_TOLD)
+        try:
+            return [known[kin] for kin in kins]
+        except KeyError:  # some of them were not asked about since something was learned
+            pass
+        person, by_all = self.people.get(owner, _NOBODY), self._told_by_all
+        told = []
+        for kin in kins:
+            seconds = known.get(kin)
+            if seconds is None:
+                seconds = by_all.get((owner, *kin))
+            told.append(self._newly_expected(person, owner, kin) if seconds is None else seconds)
+        return told
 
-    def _newly_expected(self, kin: Kin, share: float) -> float:
-        person = self.people.get(kin.owner, _NOBODY)
-        by_name, by_gpus = person.names.get(kin.name, _NO_RUNS), person.by_gpus.get(kin.gpus, _NO_RUNS)
-        family: Runs | None = None
-        for runs, needed in ((by_name, KNOWN_AFTER), (by_gpus, _TRUSTED), (person.runs, _TRUSTED)):
-            if len(runs.ordered) >= needed:
-                family = runs
-                break
-        of_owner = family is not None and not (kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES)
-        if family is None and len(self.runs.ordered) >= _TRUSTED:
-            family = self.runs
-        told = max(10.0, self._blended(kin, share, family, own=family is by_name))
-        if of_owner:  # its owner's past alone says what is expected of such a job
-            known = self._told.setdefault(kin.owner, {})
+    def _newly_expected(self, person: Person, owner: str, kin: Alike) -> float:
+        name, gpus, limit_s, share = kin
+        own, family = True, person.names.get(name)
+        if family is None or len(family.ordered) < KNOWN_AFTER:
+            own, family = False, self._broader(person, gpus)
+        told = max(10.0, self._blended(person, limit_s, share, family, own=own))
+        of_owner = family is not None and family is not self.runs
+        if of_owner and (not limit_s or len(person.estimates.ordered) >= _FEWEST_ESTIMATES):
+            known = self._told.setdefault(owner, {})  # its owner's past alone says what is expected of such a job
             if len(known) > _MOST_TOLD:
                 known.clear()
-            known[kin.name, kin.gpus, kin.limit_s, share] = told
+            known[kin] = told
         else:
-            self._told_by_all[kin.owner, kin.name, kin.gpus, kin.limit_s, share] = told
+            self._told_by_all[owner, name, gpus, limit_s, share] = told
         return told
+
+    def _broader(self, person: Person, gpus: int) -> Runs | None:
+        """The runs that jobs are judged by whose name says nothing."""
+        by_gpus = person.by_gpus.get(gpus)
+        if by_gpus is not None and len(by_gpus.ordered) >= _TRUSTED:
+            return by_gpus
+        if len(person.runs.ordered) >= _TRUSTED:
+            return person.runs
+        return self.runs if len(self.runs.ordered) >= _TRUSTED else None
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
@@ -284,27 +291,24 @@ class History:
         yield person.runs, _TRUSTED
         yield self.runs, _TRUSTED
 
-    def _blended(self, kin: Kin, share: float, family: Runs | None, *, own: bool) -> float:
+    def _blended(self, person: Person, limit_s: float | None, share: float, family: Runs | None, *, own: bool) -> float:
         """``own``: the family are runs of the same name."""
-        guessed = self._corrected(kin, share)
+        if not limit_s:
+            return family.quantile(share) if family is not None else PRIOR_S * (1 if share <= 0.6 else 3)
+        guessed = limit_s * self._correction(person.estimates, share)
         if family is None:
-            return guessed if guessed is not None else PRIOR_S * (1 if share <= 0.6 else 3)
-        learned = family.quantile(share)
-        if guessed is None:
-            return learned
+            return guessed
         weight = 0.5 * min(1.0, len(family.ordered) / 6) if own else 0.15
-        return math.exp(weight * math.log(max(1.0, learned)) + (1 - weight) * math.log(max(1.0, guessed)))
+        learned = family.log_typical if share == MIDDLE else math.log(max(1.0, family.quantile(share)))
+        return math.exp(weight * learned + (1 - weight) * math.log(max(1.0, guessed)))
 
-    def _corrected(self, kin: Kin, share: float) -> float | None:
-        """The user's estimate in the light of that user's earlier ones, or of everybody's."""
-        if not kin.limit_s:
-            return None
-        estimates = self.people.get(kin.owner, _NOBODY).estimates
+    def _correction(self, estimates: Estimates, share: float) -> float:
+        """What a user's estimate is worth in the light of that user's earlier ones, or of everybody's."""
         if len(estimates.ordered) < _FEWEST_ESTIMATES:
             estimates = self.estimates
         if len(estimates.ordered) >= _FEWEST_ESTIMATES:
-            return kin.limit_s * estimates.factor(share)
-        return kin.limit_s * (0.5 if share <= 0.6 else 1.0)
+            return estimates.factor(share)
+        return 0.5 if share <= 0.6 else 1.0
 
 
 _NO_RUNS = Runs()
@@ -318,6 +322,16 @@ _WORDS = (
 
 def _seen(known: Mapping[str, tuple[float, ...]], name: str, compute: float) -> dict[str, tuple[float, ...]]:
     return _put(known, name, (*known.get(name, ()), compute)[-_KEPT_COMPUTE:])
+
+
+def _with_latest(recent: _Row, ordered: _Row, value: float, kept: int) -> tuple[_Row, _Row]:
+    """The latest values and the same in their order, with one more; the oldest goes when there are too many."""
+    row = list(ordered)
+    insort(row, value)
+    if len(recent) < kept:
+        return (*recent, value), tuple(row)
+    del row[bisect_left(row, recent[0])]
+    return (*recent[1:], value), tuple(row)
 
 
 def _quantile(ordered: tuple[float, ...], share: float) -> float:

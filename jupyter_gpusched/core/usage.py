@@ -7,6 +7,7 @@ memory, CPUs or host memory, whichever is the larger part. Frozen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -49,9 +50,9 @@ class Usage:
         until = max(until, at)
         gained = part * (1.0 - _decay(max(0.0, until - since)))
         kept = {
-            who: (much, when)
-            for who, (much, when) in self.ended.items()
-            if who != owner and much * _decay(until - when) > _FORGOTTEN
+            who: had
+            for who, had in self.ended.items()
+            if who != owner and had[0] * 0.5 ** ((until - had[1]) / HALF_LIFE_S) > _FORGOTTEN
         }
         kept[owner] = (share * _decay(until - at) + gained, until)
         return Usage(kept)
@@ -63,6 +64,11 @@ class Usage:
         if not holding.parts:
             return had
         return had + holding.parts - holding.lacking * _decay(max(0.0, now - holding.at)) * _HEAD_START
+
+
+def least_after(share: float, passed_s: float) -> float:
+    """What a share is not below after so long, if nothing of it was given back; quicker than to work it out."""
+    return share * (_NEARLY_ONE - passed_s * _FASTEST)
 
 
 def at_once(part: float) -> float:
@@ -78,3 +84,8 @@ def _decay(seconds: float) -> float:
 
 
 _HEAD_START = _decay(HEAD_START_S)
+_FASTEST = math.log(2.0) / HALF_LIFE_S
+"""The part of a share that is lost in a second at most."""
+
+_NEARLY_ONE = 1.0 - 1e-12
+"""Room for the rounding of what is worked out in another way."""
