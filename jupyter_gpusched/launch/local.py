@@ -92,8 +92,8 @@ class LocalLauncher:
         self._means = means
         self._whose = Whose(owners)
         self._clock = clock
-        self.nursery = of_supervisors(environ, spares)
-        self.prepared = PreparedCells(prepared)
+        self.nursery = of_supervisors(environ, spares, means.cgroups)
+        self.prepared = PreparedCells(prepared, means.cgroups)
         self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes, fence)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
