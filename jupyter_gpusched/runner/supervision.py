@@ -42,6 +42,9 @@ STRAGGLERS_GRACE_S = 5.0
 UNKILLABLE_AFTER_S = 15.0
 """Processes still there so long after SIGKILL hang in the kernel: they are named and left."""
 
+MOST_TOLD = 32768
+"""Bytes of a record that are told to the host; a longer one only becomes a file."""
+
 LOOK_AGAIN_S = 0.25
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, GROWN)
 MUTED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
@@ -137,6 +140,7 @@ class Attempt:
         self.log = log  # open already where a child has waited for it
         self.adopting = adopting
         self.unborn = unborn
+        self.unheard = False  # no host listens any more
         self.childless = False
         self.marker = b"GPUSCHED_MARKER=" + str(order["marker"]).encode()
         self.main = 0 if unborn is None else unborn.pid
@@ -263,6 +267,7 @@ class Attempt:
         try:
             os.write(1, b"\0")
         except OSError:  # the host has gone; the next one looks by itself
+            self.unheard = True
             os.dup2(0, 1)
         self.oom_kills = oom_kills(self.order.get("oom_counters", ()))
         self.cap = LogCap(self.folder, 2, self.order.get("log_limit"), time.monotonic())  # type: ignore[arg-type]
@@ -403,11 +408,11 @@ class Attempt:
 
     def write_exit(self, survivors: list[str], refusal: dict[str, object]) -> None:
         content = to_json({**self.exit_record(survivors), **refusal}).encode()
-        told = False
+        told = self.tell(content)
         for _ in range(60):  # a full disk may be freed; the exit code is worth a minute's wait
             try:
                 put_file(self.folder, "exit.json", content)
-                os.dup2(0, 1)  # the end of the pipe: the host need not wait for the disk, it has a journal of its own
+                os.dup2(0, 1)  # the end of the pipe: the record is there for whoever has not been told
                 told = True
                 make_durable(self.folder, "exit.json")
             except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder, or who was told has
@@ -423,6 +428,15 @@ class Attempt:
                 time.sleep(1)
             else:
                 return
+
+    def tell(self, record: bytes) -> bool:
+        """To the host that waits, before all else: it has a journal of its own. False where there is none."""
+        if self.unheard or self.started_at is None or len(record) > MOST_TOLD:
+            return False
+        try:
+            return os.write(1, record + b"\n") > len(record)
+        except OSError:
+            return False
 
     def made_folder_anew(self) -> bool:
         try:

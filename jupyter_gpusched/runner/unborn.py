@@ -1,4 +1,4 @@
-"""The child of a supervisor that waits for an attempt: it is there, in its cgroup, before anybody knows what it will be.
+"""The child of a supervisor that waits for an attempt: there, in its cgroup, before anybody knows what it will be.
 
 A fork and the way into a cgroup take longer than all else between an order and its program, and
 need not wait for the order. The child runs nothing but ``become``, ends with its supervisor, and
