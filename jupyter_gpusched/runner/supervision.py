@@ -93,7 +93,10 @@ def supervise(folder: str, *, adopting: bool, content: int = 0, unborn: Unborn |
     me = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
     home = cgroup_of(order) if unborn is None else unborn.home
     identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
-    if take_claim(folder, {"by": "supervisor", **me, **identity}):
+    claim = {"by": "supervisor", **me, **identity}
+    if unborn is not None:  # then the claim says all that the start has to say: one file less is made
+        claim |= {"supervisor": me, "main": {"pid": unborn.pid, "start_time": unborn.start_time}}
+    if take_claim(folder, claim, kept_as=None if unborn is None else ".started"):
         Attempt(folder, order, {"supervisor": me, **identity}, home, log, adopting=adopting, unborn=unborn).run()
     elif unborn is not None:
         unborn.discard()
@@ -187,7 +190,6 @@ class Attempt:
             go, word = self.fork(log)
         except OSError as error:
             raise CannotLaunch("launch_failed", f"the attempt could not be prepared: {described(error)}") from None
-        self.started_at = time.time()
         self.prepare_started()  # while the child finds its place
         self.expect(word, ready=b"R")
         self.write_started()
@@ -247,8 +249,11 @@ class Attempt:
         return CannotLaunch("launch_failed", f"{program} could not be started: {why}; {hint}")
 
     def prepare_started(self) -> None:
-        born = start_time(self.main) if self.unborn is None else self.unborn.start_time
-        main = {"pid": self.main, "start_time": born}
+        if self.unborn is not None:  # it is the claim
+            self.started_at = float(self.identity["at"])  # type: ignore[arg-type]
+            return
+        self.started_at = time.time()
+        main = {"pid": self.main, "start_time": start_time(self.main)}
         content = to_json({**self.identity, "main": main, "at": self.started_at})
         write_file(f"{self.folder}/.started", content.encode())
 
