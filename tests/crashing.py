@@ -115,7 +115,7 @@ def keep_ready_from_the_start() -> None:
 
     def launching(launcher, order):
         launcher.nursery.fill()
-        while not select.select([*launcher.nursery._spares], [], [], 1.0)[0]:
+        while not select.select([door for door, _ in launcher.nursery._spares], [], [], 1.0)[0]:
             pass
         launch(launcher, order)
 

@@ -162,7 +162,11 @@ class Facts:
 
 def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobId]:
     """The whole queue, or what of it is an owner's, in the order in which jobs are looked at."""
-    facts = Facts(state, now)
+    return [job_id for _, job_id in placed(state, Facts(state, now), owner=owner)]
+
+
+def placed(state: Known, facts: Facts, *, owner: str | None = None) -> list[tuple[Place, JobId]]:
+    """As above, each with its place."""
     places = []
     for (request, _), owners in state.queue.lines.items():
         part = facts.part(request)
@@ -170,7 +174,8 @@ def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobI
             for key, line in owners[of].lines.items():
                 expected_s = facts.history.expected_s(key.kin(request))
                 places += [(facts.place(state.jobs[job_id], expected_s, part), job_id) for _, job_id in line]
-    return [job_id for _, job_id in sorted(places)]
+    places.sort()
+    return places
 
 
 def rests(job: Job, now: float) -> bool:

@@ -43,17 +43,20 @@ class Starter:
             if self.homes is not None and means.scope is None:  # a scope is a place of its own already
                 watch.home = self.homes.make(order, marker)
             means = replace(means, cgroups=None)  # what is ours could not be divided by another
-        content = supervisor_order(
-            order, passed_on=self.environ, marker=marker, log_limit=self.log_limit, means=means, home=watch.home
-        )
+
+        def ordered(marker: str) -> bytes:
+            return supervisor_order(
+                order, passed_on=self.environ, marker=marker, log_limit=self.log_limit, means=means, home=watch.home
+            )
+
         place = attempt_folder(order.folder, order.attempt)
         ready = None
         if spare and owner is None:
-            ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
+            ready = self.prepared.launch(order.work, ordered, place) or self.nursery.launch(ordered, place)
         if ready is not None:
-            watch.child, watch.spare_since, watch.wake = ready
+            watch.child, watch.spare_since, watch.wake, watch.marker = ready
             return
         before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
         if owner is not None and self.fence is not None:
             before += self.fence.command(order)
-        watch.child, watch.wake = spawn(content, place, self.environ, before=before, owner=owner)
+        watch.child, watch.wake = spawn(ordered(marker), place, self.environ, before=before, owner=owner)

@@ -114,7 +114,7 @@ class Cells:
         """Wait until a spare is there; its pid."""
 
         def found():
-            doors = [door for nursery in self.nurseries for door in nursery._spares]
+            doors = [door for nursery in self.nurseries for door, _ in nursery._spares]
             return doors and len(select.select(doors, [], [], 0)[0]) == len(doors)
 
         await self.bench.until(found, timeout=60)
