@@ -183,6 +183,7 @@ class Views:
             promised_mib=grant.promised,
             since=grant.since,
             notebook=job.notebook if own else None,
+            mine=job.owner == self.caller.user,
         )
 
     def _foreign(self, process: Foreign) -> wire.Holder:
@@ -197,6 +198,7 @@ class Views:
             promised_mib=None,
             since=process.since,
             notebook=process.notebook if self._sees(process.user) else None,
+            mine=process.user == self.caller.user,
         )
 
     # --- alerts -------------------------------------------------------------------------
