@@ -190,6 +190,7 @@ class Views:
             promised_mib=grant.promised,
             since=grant.since,
             notebook=job.notebook if own else None,
+            mine=job.owner == self.caller.user,
         )
 
     def _foreign(self, process: Foreign) -> wire.Holder:
@@ -204,6 +205,7 @@ class Views:
             promised_mib=None,
             since=process.since,
             notebook=process.notebook if self._sees(process.user) else None,
+            mine=process.user == self.caller.user,
         )
 
     def _opener(self, process: Opener) -> wire.DeviceUser:

@@ -251,7 +251,7 @@ def _kind_of(holder: Row) -> str:
         return "releasing"
     if holder["kind"] == "lease":
         return "lease"
-    return "own" if holder["job_id"] else "others"
+    return "own" if holder["mine"] else "others"
 
 
 def _amount_of(holder: Row) -> int:

@@ -128,7 +128,7 @@ class _WithArrays(_Live):
 
 
 class JobQueue(_WithArrays):
-    """Your jobs, live: what runs, what waits and for what, what ended last. ``selected`` is a row's id."""
+    """Your jobs, live: what runs, what waits and for what, what ended last. ``selected`` is the id of one row."""
 
     jobs = traitlets.List(traitlets.Dict(), help="The views of your jobs, newest first.")
 

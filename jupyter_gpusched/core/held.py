@@ -105,10 +105,7 @@ def _asked(job: Job | None, active: bool) -> tuple[int, int]:
 def _leaves(job: Job) -> bool:
     if job.phase is Phase.STOPPING:
         return True
-    for grant in job.grants:
-        if grant.state is GrantState.RELEASING:
-            return True
-    return False
+    return any(grant.state is GrantState.RELEASING for grant in job.grants)
 
 
 def _member(members: frozenset[JobId], job_id: JobId, belongs: bool) -> frozenset[JobId]:

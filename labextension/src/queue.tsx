@@ -99,7 +99,8 @@ interface ListProps {
   toggle: (id: string) => void;
 }
 
-function List({ rows, now, open, toggle }: ListProps): JSX.Element {
+/** Rows that are chosen, opened and acted upon, of which only those that can be seen are on the page. */
+export function List({ rows, now, open, toggle }: ListProps): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
   const view = useWindow(box);
   const tops = React.useMemo(() => topsOf(rows), [rows]);

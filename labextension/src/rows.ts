@@ -1,7 +1,7 @@
 // The queue as rows of a list: in groups, filtered and searched; and which of thousands of rows can be seen.
 // Pure, so that it can be tested without a page.
 
-import { elementOf } from './arraywords';
+import { elementOf, hasFailed } from './arraywords';
 import { JobView } from './wire';
 import { isFinal, sentence } from './words';
 
@@ -96,7 +96,11 @@ function arraysOf(groups: Record<Group, JobView[]>): Map<string, JobView[]> {
 }
 
 export function heightOf(row: Row): number {
-  return row.kind === 'group' ? GROUP_PX : row.kind === 'array' ? JOB_PX : sentence(row.view) ? TALL_PX : JOB_PX;
+  if (row.kind === 'group') {
+    return GROUP_PX;
+  }
+  const told = row.kind === 'array' ? row.views.some(hasFailed) : sentence(row.view) !== '';
+  return told ? TALL_PX : JOB_PX;
 }
 
 /** Where each row begins, and at the end where the list ends. */

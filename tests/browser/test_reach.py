@@ -22,7 +22,7 @@ THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"
 def shown(lab, page):
     """A page with everything on it: all kinds of parts, alerts, rows of each kind, and the details of a job."""
     holders = [
-        holder(job_id="mine0001", user="ann"),
+        holder(job_id="mine0001", user="ann", mine=True),
         holder(kind="lease", promised_mib=1024),
         holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None),
         holder(state="releasing", vram_mib=512),
@@ -132,14 +132,15 @@ def test_with_forced_colours_the_parts_of_a_bar_differ(forced, tmp_path):
     forced.page.screenshot(path=tmp_path / "forced.png")
 
 
-@pytest.mark.parametrize("kind", ["server", "daemon", "serve"])
+@pytest.mark.parametrize("kind", ["server", "daemon", "serve", "hub"])
 def test_the_foot_of_a_narrow_panel_is_one_line_without_a_cut(lab, page, kind):
-    Host(page.page, gpus=[gpu()], kind=kind)
+    Host(page.page, gpus=[gpu()], kind=kind, admin=True)
     page.open_lab(lab)
     page.show_panel()
     foot = page.find("host")
     foot.wait_for()
     foot.evaluate("node => { node.parentElement.style.width = '226px'; }")  # what a panel of 250 pixels leaves
     assert foot.evaluate(
-        "node => node.scrollWidth <= 226 && node.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
+        "node => node.scrollWidth <= node.clientWidth"
+        " && node.parentElement.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
     )
