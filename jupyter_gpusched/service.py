@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import shlex
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-from tornado.httpserver import HTTPServer
 
 from ._version import __version__
 from .admission import Admission
@@ -37,6 +35,7 @@ from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
+from .listening import MOST_OF_ONE, BoundedServer, bind
 from .pace import Pace
 from .places import (
     API,
@@ -229,7 +228,8 @@ class Host:
     ) -> None:
         tcp = self._access.tcp
         application = routes(desk, "" if tcp is None else tcp.prefix)
-        server = HTTPServer(application, max_body_size=ENDLESS, max_buffer_size=BUFFER)
+        of_one = None if isinstance(desk.doorkeeper, OwnerOnly) else MOST_OF_ONE
+        server = BoundedServer(application, max_body_size=ENDLESS, max_buffer_size=BUFFER, most_of_one=of_one)
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)
@@ -279,20 +279,3 @@ class Host:
 async def _ends(wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
     await wait()
     scope.cancel()
-
-
-def bind(path: Path, *, shared: bool = False) -> socket.socket:
-    """Listen on the host's socket. The lock is ours, so a file left there belongs to a dead host.
-
-    shared  for all users of the machine: the folder lets them in, and only us put something there.
-    """
-    if shared:
-        passable_folder(path.parent, mode=0o755)
-    else:
-        private_folder(path.parent)
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    listener.bind(str(path))
-    path.chmod(0o666 if shared else 0o600)  # of a private one nobody else can enter the folder meanwhile
-    listener.listen(512)
-    return listener
