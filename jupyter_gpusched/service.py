@@ -22,6 +22,7 @@ import anyio
 from ._version import __version__
 from .admission import Admission
 from .api import routes
+from .bodies import Bodies
 from .callers import Doorkeeper, OwnerOnly
 from .desk import ENDLESS, LARGEST_BODY, Desk
 from .drafts import PLAIN_PATH
@@ -57,6 +58,10 @@ log = logging.getLogger(__name__)
 
 BUFFER = 64 * 2**20
 """Bytes of one connection that wait to be read; bodies pass through it piece by piece."""
+
+
+SENT_S = 300.0
+"""So long a body may take to be sent: what is there of it is in memory."""
 
 
 class HostLock:
@@ -193,7 +198,7 @@ class Host:
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits
-            self.desk.largest_body = self.config.largest_body() or LARGEST_BODY
+            self.desk.bodies = Bodies(self.config.largest_body() or LARGEST_BODY)
             if self.config.requests_per_s and not isinstance(doorkeeper, OwnerOnly):
                 self.desk.pace = Pace(self.config.requests_per_s, self.config.requests_at_once, time.monotonic)
             await self._run(engine, self.desk, record, until, started)
@@ -229,7 +234,9 @@ class Host:
         tcp = self._access.tcp
         application = routes(desk, "" if tcp is None else tcp.prefix)
         of_one = None if isinstance(desk.doorkeeper, OwnerOnly) else MOST_OF_ONE
-        server = BoundedServer(application, max_body_size=ENDLESS, max_buffer_size=BUFFER, most_of_one=of_one)
+        server = BoundedServer(
+            application, max_body_size=ENDLESS, max_buffer_size=BUFFER, body_timeout=SENT_S, most_of_one=of_one
+        )
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)
