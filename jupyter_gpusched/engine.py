@@ -13,12 +13,13 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -78,6 +79,8 @@ from .ports import (
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RETRY_STORE_S = 1.0
 """Pause before facts are offered again to a database that could not be written."""
@@ -204,8 +207,8 @@ class Engine:
         self._sample_wanted = anyio.Event()
         self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
         self._keys = Keys(store)
-        # SQLite has one writer; a limiter of one also keeps the order of transactions.
-        self._writer = anyio.CapacityLimiter(1)
+        # SQLite has one writer; one thread also keeps the order of transactions.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="gpusched-journal")
         self.state = State.begin(settings)
 
     # --- what others call -------------------------------------------------------------
@@ -267,8 +270,8 @@ class Engine:
     async def prune(self, *, before: float, most: int, limit: int) -> int:
         """Delete some of the oldest events; returns how many. One short transaction between those of the queue."""
         try:
-            return await anyio.to_thread.run_sync(
-                lambda: self.store.prune(before=before, most=most, limit=limit, epoch=self._epoch), limiter=self._writer
+            return await self._written(
+                lambda: self.store.prune(before=before, most=most, limit=limit, epoch=self._epoch)
             )
         except Fenced:
             self.fenced.set()
@@ -280,9 +283,7 @@ class Engine:
             raise IllegalTransition(job, self.forget)
         tombstone = replace(job, name="", message=None, notebook=None, tags=(), attempts=(), idempotency_key=None)
         try:
-            recorded = await anyio.to_thread.run_sync(
-                lambda: self.store.forget(tombstone, at=self.clock(), epoch=self._epoch), limiter=self._writer
-            )
+            recorded = await self._written(lambda: self.store.forget(tombstone, at=self.clock(), epoch=self._epoch))
         except Fenced:
             self.fenced.set()
             raise _stopping() from None
@@ -354,6 +355,7 @@ class Engine:
                 stimulus.fail(_stopping())
             with anyio.CancelScope(shield=True):
                 await self._launcher.close()
+            self._writer.shutdown(wait=False)
 
     async def _loop(self) -> None:
         try:
@@ -406,17 +408,17 @@ class Engine:
         taken = decide() if sum(map(_weight, batch)) <= HEAVY else await self._beside_the_loop(decide, batch)
         for stimulus, error in taken.refused:
             self._refused(stimulus, error)
-        state, changes, accepted, instructions = taken.state, taken.changes, taken.accepted, taken.instructions
-        launching = [instruction.job_id for instruction in instructions if isinstance(instruction, Launch)]
+        accepted, instructions = taken.accepted, taken.instructions
+        launches = [instruction for instruction in instructions if isinstance(instruction, Launch)]
         try:
-            recorded, works = await self._record(changes, accepted, launching) if changes else ([], {})
+            recorded, works = await self._record(taken, launches) if taken.changes else ([], {})
         except StoreUnavailable as error:
             await self._wait_for_store(accepted, error)
             return
         except GpuSchedError as error:
             await self._without_culprit(accepted, error)
             return
-        self.state = state
+        self.state = taken.state
         try:
             for instruction in instructions:  # a freed card waits for them, whoever is told of it can wait a little
                 await self._act(instruction, works)
@@ -435,35 +437,52 @@ class Engine:
                 stimulus.fail(_stopping())
             raise
 
-    async def _record(
-        self, changes: list[Entry], accepted: list[_Stimulus], launching: list[JobId]
-    ) -> tuple[list[Recorded], dict[JobId, Work]]:
+    async def _record(self, taken: _Taken, launches: Sequence[Launch]) -> tuple[list[Recorded], dict[JobId, Work]]:
         """Write it down, or raise why not: then the state stays as it was.
 
-        Returns also what the jobs run that are to be launched, as far as it can be read: on the same way to the
-        database, since a card waits for them.
+        Meanwhile what is to be launched gets ready, since a card waits for it. Returns also what it runs, as far as
+        it can be read.
         """
-        works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
+        works = {job_id: work for stimulus in taken.accepted for job_id, work in stimulus.works.items()}
+        loop, found = asyncio.get_running_loop(), dict[JobId, Work]()
 
-        def write_and_read() -> tuple[list[Recorded], dict[JobId, Work]]:
-            written = self.store.record(changes, works, epoch=self._epoch)
-            found = {}
-            for job_id in launching:
-                with suppress(OSError, GpuSchedError):  # the launch itself will say why not
-                    if (work := works.get(job_id) or self.store.work(job_id)) is not None:
-                        found[job_id] = work
-            return written, found
+        def committing() -> None:  # it comes before the transaction's end does
+            loop.call_soon_threadsafe(self._prepare, launches, taken.state, works, found)
 
+        record = partial(self.store.record, taken.changes, works, epoch=self._epoch)
         try:
-            done = await anyio.to_thread.run_sync(write_and_read, limiter=self._writer)
-        except GpuSchedError:
-            raise
-        except BaseException:
-            for stimulus in accepted:
+            recorded = await self._written(partial(record, committing=committing) if launches else record)
+        except BaseException as error:
+            for launch in launches:
+                self._launcher.give_up(launch.job_id, launch.attempt)
+            for stimulus in () if isinstance(error, GpuSchedError) else taken.accepted:
                 stimulus.fail(_stopping())
             raise
         self.store_cause = None
-        return done
+        return recorded, found
+
+    def _written(self, write: Callable[[], T]) -> Awaitable[T]:
+        """Begins at once, in its turn, and ends before whoever waits for it does."""
+        writing = asyncio.get_running_loop().run_in_executor(self._writer, write)
+
+        async def ended() -> T:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([writing])
+            return writing.result()
+
+        return ended()
+
+    def _prepare(
+        self, launches: Sequence[Launch], state: State, works: Mapping[JobId, Work], found: dict[JobId, Work]
+    ) -> None:
+        """Let attempts get ready that may be launched in a moment. What they run is put into ``found``."""
+        for launch in launches:
+            job_id = launch.job_id
+            with suppress(OSError, GpuSchedError):  # the launch itself will say why not
+                # Beside the loop it would come later than it is needed.
+                if (work := works.get(job_id) or self.store.work(job_id)) is not None:
+                    found[job_id] = work
+                    self._launcher.prepare(LaunchOrder(state.jobs[job_id], launch.attempt, work, self.folder(job_id)))
 
     async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.

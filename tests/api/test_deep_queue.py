@@ -62,9 +62,9 @@ def test_the_end_of_a_job_and_the_start_of_the_next_are_one_transaction(with_eng
     async def body(engine):
         written, record = [], engine.store.record
 
-        def recording(changes, works, *, epoch):
+        def recording(changes, works, **more):
             written.append([(change.job.id, change.kind) for change in changes if hasattr(change, "job")])
-            return record(changes, works, epoch=epoch)
+            return record(changes, works, **more)
 
         engine.store.record = recording
         first, second = (_whole_card(job_id) for job_id in ("aaaaaaaa", "bbbbbbbb"))
