@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -24,13 +24,11 @@ from typing import Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from .core.alerts import settle
+from .batches import HEAVY, Stimulus, Taken, decided, weight
 from .core.asides import UnknownParent
 from .core.messages import (
     Amended,
     CancelRequested,
-    Change,
-    Entry,
     Event,
     Exited,
     HoldRequested,
@@ -60,8 +58,8 @@ from .core.model import (
     Work,
 )
 from .core.past import Past
-from .core.schedule import next_wakeup, schedule
-from .core.state import State, Step, apply
+from .core.schedule import next_wakeup
+from .core.state import State
 from .core.streaks import since
 from .keys import Keys
 from .ports import (
@@ -98,10 +96,6 @@ _MOST_LOOKS = 5
 """How often a submission is tried again whose idempotency keys others bring at the same moment."""
 
 
-HEAVY = 200
-"""What is about more jobs at once is worked out beside the loop: the core takes 50 microseconds for each."""
-
-
 Wish = CancelRequested | HoldRequested | ReleaseRequested | Amended
 """What the owner of a job may want of it at any time."""
 
@@ -110,68 +104,6 @@ class Observer(Protocol):
     """Is told of each batch once it is true; called inside the loop, so it must return at once."""
 
     def __call__(self, recorded: Sequence[Recorded], state: State, *, sampled: bool) -> None: ...
-
-
-@dataclass(eq=False)
-class _Stimulus:
-    event: Event
-    works: dict[JobId, Work] = field(default_factory=dict)
-    done: asyncio.Future[None] | None = None  # set for users' wishes; facts have nobody waiting
-    changed: frozenset[JobId] = frozenset()
-
-    def fail(self, error: BaseException) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_exception(error)
-
-    def succeed(self) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
-
-
-@dataclass
-class _Taken:
-    """What a batch led to, with the scheduling pass that follows it; nothing of it is true yet."""
-
-    state: State
-    changes: list[Entry] = field(default_factory=list)
-    instructions: list[Instruction] = field(default_factory=list)
-    accepted: list[_Stimulus] = field(default_factory=list)
-    refused: list[tuple[_Stimulus, IllegalTransition]] = field(default_factory=list)
-
-
-def _decided(state: State, batch: Sequence[_Stimulus], now: float, fault: str | None) -> _Taken:
-    """Ask the core, event by event; then who may start."""
-    taken = _Taken(state)
-    for stimulus in batch:
-        try:
-            step = apply(taken.state, stimulus.event, now)
-        except IllegalTransition as error:
-            taken.refused.append((stimulus, error))
-            continue
-        stimulus.changed = frozenset(change.job.id for change in step.changes if isinstance(change, Change))
-        taken.accepted.append(stimulus)
-        _take(taken, step)
-    _take(taken, schedule(taken.state, now))
-    # Alerts rest on what cards show, so that a submission need not pay for them.
-    if any(isinstance(stimulus.event, Sampled | OperationsEvent) for stimulus in taken.accepted):
-        _take(taken, settle(taken.state, now, fault=fault))
-    return taken
-
-
-def _take(taken: _Taken, step: Step) -> None:
-    taken.state = step.state
-    taken.changes += step.changes
-    taken.instructions += step.instructions
-
-
-def _weight(stimulus: _Stimulus) -> int:
-    """Of how many jobs an event is."""
-    match stimulus.event:
-        case Submitted(jobs):
-            return len(jobs)
-        case Together(events):
-            return len(events)
-    return 1
 
 
 class Engine:
@@ -202,7 +134,7 @@ class Engine:
         self._epoch = epoch
         self._launcher = launcher(self.post)
         self._sample_interval_s = sample_interval_s
-        self._inbox: list[_Stimulus] = []
+        self._inbox: list[Stimulus] = []
         self._arrived = anyio.Event()
         self._sample_wanted = anyio.Event()
         self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
@@ -215,7 +147,7 @@ class Engine:
 
     def post(self, event: Event) -> None:
         """Tell the engine a fact. Never blocks; never fails."""
-        self._put(_Stimulus(event))
+        self._put(Stimulus(event))
 
     async def submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
         """Queue jobs, all or none; returns their ids once they are on disk.
@@ -240,7 +172,7 @@ class Engine:
             ended = await self._ended_parents(fresh)
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._keys.bring(fresh, done)
-            self._put(_Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
+            self._put(Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
             await asyncio.shield(done)
         return [known[job.id] or job.id for job in jobs]
 
@@ -296,14 +228,14 @@ class Engine:
     async def act_on_all(self, events: Sequence[Wish]) -> list[JobId]:
         """The same wish about many jobs, in one step; returns for which of them it changed anything, once on disk."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stimulus = _Stimulus(Together(tuple(events)), {}, done)
+        stimulus = Stimulus(Together(tuple(events)), {}, done)
         self._put(stimulus)
         await done
         return [event.job_id for event in events if event.job_id in stimulus.changed]
 
     async def _wish(self, event: Event) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(_Stimulus(event, {}, done))
+        self._put(Stimulus(event, {}, done))
         await done
 
     async def job(self, job_id: JobId, sees: Callable[[str], bool]) -> Job:
@@ -388,7 +320,7 @@ class Engine:
         if look.cancelled_caught:
             self._cards_by = anyio.current_time() + LONGEST_LOOK_S
 
-    async def _gather(self) -> list[_Stimulus]:
+    async def _gather(self) -> list[Stimulus]:
         """The next batch: everything that has arrived, or nothing when a timer of the core is due."""
         if not self._inbox:
             due = next_wakeup(self.state, self.clock())
@@ -398,14 +330,14 @@ class Engine:
         batch, self._inbox = self._inbox, []
         return batch
 
-    async def _advance(self, batch: list[_Stimulus]) -> None:
+    async def _advance(self, batch: list[Stimulus]) -> None:
         """Core, journal, action, acknowledgement: in this order."""
         now = self.clock()
         if self.gpus.simulated and any(isinstance(stimulus.event, Exited | Vanished) for stimulus in batch):
             # A look at these cards costs nothing: what an end frees is given away in the same transaction.
-            batch = [*batch, _Stimulus(Sampled(await self._sample()))]
-        decide = partial(_decided, self.state, batch, now, self.gpus.fault)
-        taken = decide() if sum(map(_weight, batch)) <= HEAVY else await self._beside_the_loop(decide, batch)
+            batch = [*batch, Stimulus(Sampled(await self._sample()))]
+        decide = partial(decided, self.state, batch, now, self.gpus.fault)
+        taken = decide() if sum(map(weight, batch)) <= HEAVY else await self._beside_the_loop(decide, batch)
         for stimulus, error in taken.refused:
             self._refused(stimulus, error)
         accepted, instructions = taken.accepted, taken.instructions
@@ -428,7 +360,7 @@ class Engine:
         self._publish(recorded, accepted)
         self._observe(recorded, accepted)
 
-    async def _beside_the_loop(self, decide: Callable[[], _Taken], batch: Sequence[_Stimulus]) -> _Taken:
+    async def _beside_the_loop(self, decide: Callable[[], Taken], batch: Sequence[Stimulus]) -> Taken:
         """All that the core touches is frozen, so that others can be answered meanwhile."""
         try:
             return await anyio.to_thread.run_sync(decide)
@@ -437,7 +369,7 @@ class Engine:
                 stimulus.fail(_stopping())
             raise
 
-    async def _record(self, taken: _Taken, launches: Sequence[Launch]) -> tuple[list[Recorded], dict[JobId, Work]]:
+    async def _record(self, taken: Taken, launches: Sequence[Launch]) -> tuple[list[Recorded], dict[JobId, Work]]:
         """Write it down, or raise why not: then the state stays as it was.
 
         Meanwhile what is to be launched gets ready, since a card waits for it. Returns also what it runs, as far as
@@ -484,7 +416,7 @@ class Engine:
                     found[job_id] = work
                     self._launcher.prepare(LaunchOrder(state.jobs[job_id], launch.attempt, work, self.folder(job_id)))
 
-    async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
+    async def _wait_for_store(self, accepted: list[Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
 
         Wishes that came meanwhile fail as well: they would have to wait for a second time.
@@ -501,7 +433,7 @@ class Engine:
         if facts:
             self._arrived.set()
 
-    async def _without_culprit(self, accepted: list[_Stimulus], error: GpuSchedError) -> None:
+    async def _without_culprit(self, accepted: list[Stimulus], error: GpuSchedError) -> None:
         """One of them cannot be written down, whatever the disk: each is tried alone, so that only that one fails."""
         if len(accepted) > 1:
             try:
@@ -520,13 +452,13 @@ class Engine:
             log.error("a decision cannot be written down: %s", error)
             await anyio.sleep(RETRY_STORE_S)
 
-    def _refused(self, stimulus: _Stimulus, error: IllegalTransition) -> None:
+    def _refused(self, stimulus: Stimulus, error: IllegalTransition) -> None:
         if stimulus.done is not None:
             stimulus.fail(error)
         else:  # a late echo of something that another event has settled already
             log.info("ignored: %s", error)
 
-    def _publish(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+    def _publish(self, recorded: list[Recorded], accepted: list[Stimulus]) -> None:
         if recorded:
             self.last_seq = max(self.last_seq, recorded[-1].seq)  # a deletion is written between two batches
         changed: set[JobId | None] = {None if record.job is None else record.job.id for record in recorded}
@@ -536,7 +468,7 @@ class Engine:
             for event in self._watchers.pop(job_id):
                 event.set()
 
-    def _observe(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+    def _observe(self, recorded: list[Recorded], accepted: list[Stimulus]) -> None:
         sampled = any(isinstance(stimulus.event, Sampled) for stimulus in accepted)
         for observer in self.observers if recorded or sampled else ():
             try:
@@ -589,7 +521,7 @@ class Engine:
 
     # --- small parts ------------------------------------------------------------------
 
-    def _put(self, stimulus: _Stimulus) -> None:
+    def _put(self, stimulus: Stimulus) -> None:
         self._inbox.append(stimulus)
         self._arrived.set()
 
