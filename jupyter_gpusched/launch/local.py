@@ -102,6 +102,15 @@ class LocalLauncher:
 
     # What the engine asks for
 
+    def prepare(self, order: LaunchOrder) -> None:
+        if self._means.scope is None:
+            with suppress(OSError, ValueError, NoSuchOwner):  # the launch will say why
+                if self._whose.owner(order.job) is None:
+                    self._starter.prepare(order, self._means)
+
+    def give_up(self, job_id: JobId, attempt: int) -> None:
+        self._starter.give_up(job_id, attempt)
+
     def launch(self, order: LaunchOrder) -> None:
         watch = self._follow(order.job, order.attempt, order.folder)
         watch.marker = secrets.token_hex(16)
@@ -221,6 +230,7 @@ class LocalLauncher:
         for watch in list(self._watches.values()):
             self._let_go(watch)
         self._watches.clear()
+        self._starter.close()
         self.nursery.close()
         self.prepared.close()
 

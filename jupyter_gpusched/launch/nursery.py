@@ -38,6 +38,7 @@ BEING_FORKED_S = 0.005
 """So long a spare is waited for that is still being forked: less than a start of Python takes."""
 
 REFILL_AFTER_S = 0.005
+"""After a spare was told to go."""
 
 RESTART_S = 10.0
 """A nursery that has ended is started again so long after its start at the earliest."""
@@ -50,12 +51,29 @@ class Spare(NamedTuple):
 
     wake    our end of its pipe.
     marker  of the attempt: the cgroup that was waiting for one is named by it.
+    door    where it waits for our word.
     """
 
     pid: int
     start_time: int
     wake: int
     marker: str
+    door: socket.socket
+
+    def go(self) -> bool:
+        """Let it take its attempt; False if it has ended meanwhile, and has not."""
+        with self.door:
+            try:
+                self.door.send(b"g")
+            except OSError:
+                os.close(self.wake)
+                return False
+        return True
+
+    def give_up(self) -> None:
+        """It ends, without its attempt."""
+        self.door.close()
+        os.close(self.wake)
 
 
 class Nursery:
@@ -88,18 +106,20 @@ class Nursery:
         self._started_at = -math.inf
         self._refill: asyncio.TimerHandle | None = None
 
-    def launch(self, order: Callable[[str], bytes], attempt_folder: Path) -> Spare | None:
-        """Give an attempt to a spare; None where there is none: then somebody else must start it.
+    def give(self, order: Callable[[str], bytes], attempt_folder: Path, *, patience_s: float = 0.0) -> Spare | None:
+        """Give an attempt to a spare, which waits for the word to go; None where there is none.
 
-        order  of the attempt with this marker.
-        The next one is forked a moment later, so as not to be in the way of this one on a machine with few processors.
+        order       of the attempt with this marker.
+        patience_s  so long one is waited for that is still being forked.
         """
-        if not self._spares and self._control is not None:  # given away a moment ago
+        if not self._spares and self._control is not None and patience_s:  # given away a moment ago
             self.fill()
-        spare = self._give(order, attempt_folder)
+        return self._given(order, attempt_folder, patience_s)
+
+    def fill_soon(self) -> None:
+        """Another attempt goes. The next spare is forked a moment later, so as not to be in its way."""
         if self._refill is None:
             self._refill = asyncio.get_running_loop().call_later(REFILL_AFTER_S, self.fill)
-        return spare
 
     def fill(self) -> None:
         """Ask for as many spares as are to be kept ready; they are forked meanwhile."""
@@ -117,19 +137,24 @@ class Nursery:
         self._spares.clear()
         self._hang_up()
 
-    def _give(self, order: Callable[[str], bytes], attempt_folder: Path) -> Spare | None:
+    def _given(self, order: Callable[[str], bytes], attempt_folder: Path, patience_s: float) -> Spare | None:
         while self._spares:
             door, marker = self._spares[0]
             poll = select.poll()
             poll.register(door, select.POLLIN)
-            if not poll.poll(BEING_FORKED_S * 1000):
+            if not poll.poll(patience_s * 1000):
                 return None
             self._spares.popleft()
-            with door:
+            try:
                 content = order(marker)
-                with suppress(OSError, ValueError):  # one that has ended meanwhile
-                    pid, start_time = map(int, door.recv(64).split())
-                    return Spare(pid, start_time, _handed_over(door, content, attempt_folder), marker)
+            except BaseException:
+                door.close()
+                raise
+            try:
+                pid, start_time = map(int, door.recv(64).split())
+                return Spare(pid, start_time, _handed_over(door, content, attempt_folder), marker, door)
+            except (OSError, ValueError):  # it has ended meanwhile
+                door.close()
         return None
 
     def _ask_for_spare(self) -> bool:

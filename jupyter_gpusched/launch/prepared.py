@@ -12,13 +12,12 @@ import marshal
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from jupyter_gpusched.core.environment import CAP, varies
 from jupyter_gpusched.core.model import Kind, Work
 
 from .means import Hierarchy
-from .nursery import Nursery, Spare
+from .nursery import Nursery
 
 PREPARED = frozenset({Kind.CELL, Kind.FUNCTION})
 
@@ -55,10 +54,10 @@ class PreparedCells:
     _kept: OrderedDict[Alike, _Kept] = field(default_factory=OrderedDict)
     _coming: dict[Alike, asyncio.TimerHandle] = field(default_factory=dict)
 
-    def launch(self, work: Work, order: Callable[[str], bytes], attempt_folder: Path) -> Spare | None:
-        """Give an attempt to a prepared process; None where there is none that is alike.
+    def nursery_for(self, work: Work, order: Callable[[str], bytes]) -> Nursery | None:
+        """Where prepared processes are that are alike; None where there are none, yet.
 
-        order  of the attempt with this marker.
+        order  of the attempt with some marker.
         """
         if not self.most or work.kind not in PREPARED:
             return None
@@ -73,7 +72,7 @@ class PreparedCells:
             return None
         self._kept.move_to_end(alike)
         self._rest_later(alike, kept)
-        return kept.nursery.launch(order, attempt_folder)
+        return kept.nursery
 
     def close(self) -> None:
         for timer in self._coming.values():

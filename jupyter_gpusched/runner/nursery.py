@@ -80,9 +80,18 @@ def be_spare(door: _socket.socket, become: Become, place: dict[str, str] | None)
     if len(given) != 2:
         unborn.discard()
         os._exit(0)
-    door.close()
     order, wake = given
     for stream in (1, 2):
         os.dup2(wake, stream)
     os.close(wake)
-    supervision.supervise(os.fsdecode(folder), adopting=adopting, content=order, unborn=unborn)
+
+    def may_go() -> bool:
+        """The host's word that its journal has it; false where it has gone or thought better of it."""
+        try:
+            word = door.recv(1)
+        except OSError:
+            word = b""
+        door.close()
+        return word == b"g"
+
+    supervision.supervise(os.fsdecode(folder), adopting=adopting, content=order, unborn=unborn, may_go=may_go)

@@ -32,6 +32,7 @@ from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, s
 
 TYPE_CHECKING = False  # ``typing`` itself would be a slow import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from .unborn import Unborn
@@ -64,12 +65,20 @@ def main() -> None:
     supervise(sys.argv[1], adopting=adopt_orphans())
 
 
-def supervise(folder: str, *, adopting: bool, content: int = 0, unborn: Unborn | None = None) -> NoReturn:
+def supervise(
+    folder: str,
+    *,
+    adopting: bool,
+    content: int = 0,
+    unborn: Unborn | None = None,
+    may_go: Callable[[], bool] = lambda: True,
+) -> NoReturn:
     """Read the order, take the attempt and see it through.
 
     adopting  whether we become the parent of every descendant whose own parent ends.
     content   the file in which the order is; by default standard input.
     unborn    the child that waits to be the job; None = it is forked once we have the attempt.
+    may_go    waits for the word that the attempt is to be taken; until then nothing has happened but that we are ready.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide the ends of children
@@ -91,6 +100,10 @@ def supervise(folder: str, *, adopting: bool, content: int = 0, unborn: Unborn |
     else:
         os.close(content)
     me = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
+    if not may_go():
+        if unborn is not None:
+            unborn.discard()
+        os._exit(0)
     home = cgroup_of(order) if unborn is None else unborn.home
     identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
     claim = {"by": "supervisor", **me, **identity}

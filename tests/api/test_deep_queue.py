@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
+from jupyter_gpusched import batches, standings
 from jupyter_gpusched import engine as engine_module
-from jupyter_gpusched import standings
+from jupyter_gpusched.batches import HEAVY
 from jupyter_gpusched.core.messages import Submitted
 from jupyter_gpusched.core.quantities import Mib
-from jupyter_gpusched.engine import HEAVY
 from jupyter_gpusched.events import batched
 from jupyter_gpusched.hosts import heap
 from jupyter_gpusched.keys import Keys
@@ -22,7 +22,7 @@ from .test_group_commit import WORK, a_job, with_engine  # noqa: F401  a fixture
 
 
 def test_what_is_about_many_jobs_is_decided_beside_the_loop(with_engine, monkeypatch):  # noqa: F811
-    entered, gate, apply = threading.Event(), threading.Event(), engine_module.apply
+    entered, gate, apply = threading.Event(), threading.Event(), batches.apply
 
     def slow(state, event, now):
         if isinstance(event, Submitted):
@@ -31,7 +31,7 @@ def test_what_is_about_many_jobs_is_decided_beside_the_loop(with_engine, monkeyp
         return apply(state, event, now)
 
     async def body(engine):
-        monkeypatch.setattr(engine_module, "apply", slow)
+        monkeypatch.setattr(batches, "apply", slow)
         jobs = [a_job(f"j{number:07}") for number in range(HEAVY + 1)]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.submit, jobs, {job.id: WORK for job in jobs})
@@ -50,7 +50,7 @@ def test_who_was_to_wait_for_many_is_told_that_the_host_stops(with_engine, monke
 
     async def body(engine):
         jobs = [a_job(f"j{number:07}") for number in range(HEAVY + 1)]
-        monkeypatch.setattr(engine_module, "apply", broken)
+        monkeypatch.setattr(batches, "apply", broken)
         with pytest.raises(engine_module.Unavailable):
             await engine.submit(jobs, {job.id: WORK for job in jobs})
 
@@ -62,9 +62,9 @@ def test_the_end_of_a_job_and_the_start_of_the_next_are_one_transaction(with_eng
     async def body(engine):
         written, record = [], engine.store.record
 
-        def recording(changes, works, *, epoch):
+        def recording(changes, works, **more):
             written.append([(change.job.id, change.kind) for change in changes if hasattr(change, "job")])
-            return record(changes, works, epoch=epoch)
+            return record(changes, works, **more)
 
         engine.store.record = recording
         first, second = (_whole_card(job_id) for job_id in ("aaaaaaaa", "bbbbbbbb"))

@@ -6,7 +6,8 @@ A host of its own on four simulated cards, all of them full. At 100 waiting jobs
 a durable submission, the first page of the list, one job, the first frame of a stream of events, how
 soon that stream tells of a submission, CPU while nothing happens (without and with an open stream)
 and memory. Then an array of as many elements is submitted, held, released and cancelled, while another
-connection asks for the host's health all the time: the longest it waits is what everybody else feels.
+connection asks for the host's health all the time and a stream of events is open: the longest that
+the first one waits is what everybody else feels.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def _read_on(stream: Stream) -> None:
 
 
 def idle(host: Host, seconds: float) -> float:
-    time.sleep(5)  # what was asked before has its echoes
+    time.sleep(20)  # what was asked before has its echoes, such as a forecast
     begun = host.cpu_s()
     time.sleep(seconds)
     return (host.cpu_s() - begun) / seconds * 100
@@ -193,6 +194,8 @@ def somebody_else(host: Host) -> Iterator[list[float]]:
 
 def arrays(host: Host, door: Door, count: int) -> None:
     body = {"jobs": [host.spec()] * count, "array": {}}
+    stream = Stream(host.socket)
+    threading.Thread(target=_read_on, args=(stream,), daemon=True).start()
     array = ""
     for act in ("submit", "hold", "release", "cancel"):
         time.sleep(1)
@@ -203,7 +206,7 @@ def arrays(host: Host, door: Door, count: int) -> None:
             else:
                 door.ask("POST", f"jobs/{array}/{act}", {})
             took = time.perf_counter() - begun
-            time.sleep(0.5)
+            time.sleep(2)
         print(
             f"{act:<8} an array of {count}: {took:5.2f} s; others waited at most {max(waits) * 1000:5.0f} ms",
             flush=True,
@@ -224,10 +227,8 @@ def main() -> None:
         for _ in range(CARDS):
             door.ask("POST", "jobs", host.spec())
         for depth in (SHALLOW, chosen.depth):
-            missing = depth - _waiting(door)
-            for _ in range(0, max(0, missing), 1000):
+            while (missing := depth - _waiting(door)) > 0:
                 door.ask("POST", "jobs", {"jobs": [host.spec()] * min(1000, missing)})
-                missing -= 1000
             print(f"-- {_waiting(door)} waiting", flush=True)
             time.sleep(2)
             at_depth(host, door, chosen.rounds, chosen.idle)

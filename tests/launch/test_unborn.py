@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpusched.core.messages import Exited, Started
+from jupyter_gpusched.core.model import Work
 from jupyter_gpusched.launch import attempt as files
 from jupyter_gpusched.launch import local
 from jupyter_gpusched.launch.cgroups import KEPT_READY, cgroup_of
 from jupyter_gpusched.launch.means import Means, probe
+from jupyter_gpusched.ports import LaunchOrder
 from jupyter_gpusched.runner import cgroup
 from jupyter_gpusched.runner.tree import children, start_time
 
@@ -23,8 +25,12 @@ needs_cgroups = pytest.mark.skipif(HERE.cgroups is None, reason=f"{HERE.no_cgrou
 
 async def spares_of(bench, count=1):
     """The pids of the spares, once all have said who they are, and so have their children."""
-    doors = [door for door, _ in bench.launcher.nursery._spares]
-    await bench.until(lambda: len(select.select(doors, [], [], 0)[0]) == count)
+
+    def ready():
+        doors = [door for door, _ in bench.launcher.nursery._spares]
+        return len(select.select(doors, [], [], 0)[0]) == count
+
+    await bench.until(ready)
     return children(bench.launcher.nursery._process.pid)
 
 
@@ -142,3 +148,60 @@ def test_what_is_no_whole_record_is_not_taken_for_one(said):
 
 def test_a_record_is_what_follows_the_start():
     assert local._record_of(b'\0{"code": 7}\n') == {"code": 7}
+
+
+# --- while the journal is being written -----------------------------------------------------
+
+
+def order_of(bench, *argv):
+    job = a_job()
+    work = Work(kind=job.kind, cwd=str(bench.folder), env=dict(os.environ), argv=argv)
+    return LaunchOrder(job, 1, work, bench.folder / job.id)
+
+
+async def test_what_is_prepared_does_not_run_before_it_is_launched(bench):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "sh", "-c", "echo here; exit 6")
+    bench.launcher.prepare(order)
+    await bench.until((order.folder / "attempt-1/log").exists)
+    assert files.read_claim(order.folder, 1) is None
+    assert bench.events == []
+    bench.launcher.launch(order)
+    assert (await bench.last()).exit.code == 6
+    assert files.read_claim(order.folder, 1)["pid"] == spare
+
+
+async def test_what_was_prepared_for_nothing_ends_without_its_attempt(bench):
+    bench.keep_ready(2)
+    spares = await spares_of(bench, 2)
+    order = order_of(bench, "touch", str(bench.folder / "ran"))
+    bench.launcher.prepare(order)
+    bench.launcher.give_up(order.job.id, 1)
+    await bench.until(lambda: sum(map(gone, spares)) == 1)
+    assert files.read_claim(order.folder, 1) is None
+    bench.launcher.launch(order)  # the journal took it at the second try
+    assert (await bench.last()).exit.code == 0
+    assert (bench.folder / "ran").exists()
+
+
+async def test_who_is_prepared_ends_with_the_host_and_has_not_run(bench):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "touch", str(bench.folder / "ran"))
+    bench.launcher.prepare(order)
+    await bench.launcher.close()
+    await bench.until(lambda: gone(spare))
+    assert files.read_claim(order.folder, 1) is None
+    assert not (bench.folder / "ran").exists()
+
+
+async def test_one_that_is_killed_after_it_was_prepared_is_replaced(bench):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "sh", "-c", "exit 6")
+    bench.launcher.prepare(order)
+    os.kill(spare, signal.SIGKILL)
+    await bench.until(lambda: gone(spare))
+    bench.launcher.launch(order)
+    assert (await bench.last()).exit.code == 6
