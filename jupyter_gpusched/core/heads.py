@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .facts import Facts, waits_since
+from .frozen import quick
 from .history import MIDDLE, Alike, Person, Runs
 from .persistent import Line
 from .policies import Earlier, Order, Priority
 from .queue import LineKey, Own, Rank
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Heads:
     """Of each line its key, by what the past knows it, itself, its first job, and what a policy is told of that one."""

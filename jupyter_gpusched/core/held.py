@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from .frozen import quick
 from .history import Outlook
 from .model import GpuUuid, Grant, GrantState, Job, JobId, Phase
 
@@ -28,6 +29,7 @@ class Load(NamedTuple):
     size: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Held:
     """``active`` are the jobs in an attempt; those whose memory is still being freed hold grants only.
@@ -105,10 +107,7 @@ def _asked(job: Job | None, active: bool) -> tuple[int, int]:
 def _leaves(job: Job) -> bool:
     if job.phase is Phase.STOPPING:
         return True
-    for grant in job.grants:
-        if grant.state is GrantState.RELEASING:
-            return True
-    return False
+    return bool(job.grants) and any(grant.state is GrantState.RELEASING for grant in job.grants)
 
 
 def _member(members: frozenset[JobId], job_id: JobId, belongs: bool) -> frozenset[JobId]:

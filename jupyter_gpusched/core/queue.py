@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from .frozen import replace
+from .frozen import quick, replace
 from .history import History, Kin
 from .model import Job, JobId, Phase, Priority, Request
 from .persistent import Line, Map
@@ -52,6 +52,7 @@ class Group(NamedTuple):
 Lines = Mapping[LineKey, Line[Rank]]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Own:
     """The lines of one owner in a group. ``known``: what was worked out of them, good as long as they are the same."""
@@ -60,6 +61,7 @@ class Own:
     known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Queue:
     """All that wait, and beside their lines what would otherwise have to be searched for.

@@ -125,7 +125,7 @@ def _ends(state: State, now: float) -> list[_End]:
             elapsed_s = 0.0 if since is None else now - since
             was, outlook = outlooks.get(job_id, _UNKNOWN)
             if outlook is None or was is not job or not history.still_holds(outlook, job.owner, elapsed_s):
-                outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE)
+                outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE, outlook if was is job else None)
             known[job_id] = job, outlook
             at = now + outlook.remaining_s(elapsed_s)
         ends.append((at, job_id, job.grants, job))
