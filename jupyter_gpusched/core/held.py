@@ -41,7 +41,7 @@ class Held:
     evictable     active jobs that agreed to be ended for others.
     leaving       jobs of which memory will be free in a moment without anything more being done.
     sums          what was worked out of a part, by that part; whoever reads it checks that the part is the same.
-    outlooks      what was last expected of each active job; checked likewise.
+    outlooks      what was last expected of each active job, and since when it runs; checked likewise.
     """
 
     grants: Mapping[GpuUuid, tuple[Grant, ...]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Held:
     evictable: frozenset[JobId] = frozenset()
     leaving: frozenset[JobId] = frozenset()
     sums: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    outlooks: dict[JobId, tuple[Job, Outlook]] = field(default_factory=dict, compare=False, repr=False)
+    outlooks: dict[JobId, tuple[Job, Outlook, float | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def moved(self, before: Sequence[Job | None], after: Sequence[Job]) -> Held:
         """What is held after some jobs changed."""

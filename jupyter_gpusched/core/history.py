@@ -122,15 +122,14 @@ class Outlook(NamedTuple):
     total_s: float | None
 
     def remaining_s(self, elapsed_s: float) -> float:
-        limit = self.limit_s
-        open_end = limit is None or limit <= elapsed_s
-        if self.total_s is not None:
-            seconds = self.total_s - elapsed_s
-            if limit is not None and not open_end:
-                seconds = min(seconds, max(limit - elapsed_s, 60.0))
-            return max(20.0, seconds)
-        if limit is not None and not open_end:
-            return max(20.0, 0.7 * (limit - elapsed_s))
+        _, _, limit_s, _, _, total_s = self
+        if total_s is not None:
+            seconds = total_s - elapsed_s
+            if limit_s is not None and limit_s > elapsed_s:
+                seconds = min(seconds, max(limit_s - elapsed_s, 60.0))
+            return seconds if seconds > 20.0 else 20.0  # noqa: FURB136  asked very often
+        if limit_s is not None and limit_s > elapsed_s:
+            return max(20.0, 0.7 * (limit_s - elapsed_s))
         return max(60.0, 0.5 * elapsed_s)
 
 
@@ -260,12 +259,16 @@ class History:
             told = _told_of_longer(self.runs, elapsed_s, share)
         return Outlook(person, self.runs, kin.limit_s, elapsed_s, *(told or (math.inf, None)))
 
-    def still_holds(self, outlook: Outlook, owner: str, elapsed_s: float) -> bool:
-        """Whether it would be the same now; its kin must be."""
+    def person(self, owner: str) -> Person:
+        return self.people.get(owner, _NOBODY)
+
+    def still_holds(self, outlook: Outlook, person: Person, elapsed_s: float) -> bool:
+        """Whether it would be the same now, with what is known of the owner; its kin must be the same."""
+        of, of_all, _, since_s, until_s, _ = outlook
         return (
-            outlook.since_s <= elapsed_s < outlook.until_s
-            and (outlook.of_all is None or outlook.of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
-            and outlook.person is self.people.get(owner, _NOBODY)
+            of is person
+            and since_s <= elapsed_s < until_s
+            and (of_all is None or of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
         )
 
     def _still_unheard_of(self, outlook: Outlook, elapsed_s: float) -> bool:

@@ -55,7 +55,10 @@ Lines = Mapping[LineKey, Line[Rank]]
 @quick
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The lines of one owner in a group. ``known``: what was worked out of them, good as long as they are the same."""
+    """The lines of one owner in a group.
+
+    known  what was worked out of them, good as long as they are the same; ``before`` is what was of earlier ones.
+    """
 
     lines: Lines
     known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -169,7 +172,7 @@ class Queue:
             owners = dict(merged.get(group, {}))
             for owner, lines in opened.items():
                 if lines:
-                    owners[owner] = Own(lines)
+                    owners[owner] = Own(lines, _inherited(owners.get(owner)))
                 else:
                     owners.pop(owner, None)
             if owners:
@@ -177,6 +180,14 @@ class Queue:
             else:
                 merged.pop(group, None)
         return merged
+
+
+def _inherited(before: Own | None) -> dict[str, Any]:
+    """What was worked out of lines of which some have changed since: of the others it is still true."""
+    if before is None:
+        return {}
+    known = before.known
+    return {"before": known if "heads" in known else known.get("before")}
 
 
 _Opened = dict[Group, dict[str, dict[LineKey, Line[Rank]]]]
