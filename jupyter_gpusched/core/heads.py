@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .facts import Facts, waits_since
 from .history import MIDDLE, Alike, Person, Runs
@@ -18,23 +18,26 @@ from .policies import Earlier, Order, Priority
 from .queue import LineKey, Own, Rank
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heads:
     """Of each line its key, by what the past knows it, itself, its first job, and what a policy is told of that one."""
 
     keys: list[LineKey]
     kins: list[Alike]
     lines: list[Line[Rank]]
-    ids: list[str]
-    ages: list[float]
+    firsts: list[Rank]
+    priorities: list[Priority]
     since: list[float]
     backlog: list[float]
-    priorities: list[Priority]
+
+    @property
+    def ages(self) -> list[float]:
+        return [rank.key for rank in self.firsts]
 
     @classmethod
     def of(cls, line: Line[Rank]) -> Heads:
         """One line of whose jobs nothing is to be told."""
-        return cls([], [], [line], [], [], [], [], [])
+        return cls([], [], [line], [], [], [], [])
 
 
 @dataclass(slots=True)
@@ -51,21 +54,40 @@ def heads_of(own: Own, gpus: int, facts: Facts) -> Heads:
     """Lines in the order of their owner are left out: their places are dealt anew in each pass."""
     known: Heads | None = own.known.get("heads")
     if known is None:
-        keys = [key for key in own.lines if not key.by_hand]
-        lines = [own.lines[key] for key in keys]
-        firsts = [line.first for line in lines]
-        jobs = [facts.state.jobs[rank.job_id] for rank in firsts]
-        known = own.known["heads"] = Heads(
-            keys,
-            [(key.name, gpus, key.limit_s, MIDDLE) for key in keys],
-            lines,
-            ids=[rank.job_id for rank in firsts],
-            ages=[rank.key for rank in firsts],
-            since=[waits_since(job) if job.attempts else job.ages_from for job in jobs],
-            backlog=[job.backlog_s or 0.0 for job in jobs],
-            priorities=[key.priority for key in keys],
-        )
+        known = own.known["heads"] = _renewed(own, gpus, facts)
     return known
+
+
+def _renewed(own: Own, gpus: int, facts: Facts) -> Heads:
+    """The heads of lines of which some may be as they were, as is what was worked out of them."""
+    before: dict[str, Any] = own.known.pop("before", None) or {}
+    was: Heads | None = before.get("heads")
+    keys = [key for key in own.lines if not key.by_hand]
+    lines = [own.lines[key] for key in keys]
+    firsts = [line.first for line in lines]
+    if was is None or keys != was.keys:
+        kins = [(key.name, gpus, key.limit_s, MIDDLE) for key in keys]
+        return Heads(keys, kins, lines, firsts, [key.priority for key in keys], *_columns(firsts, facts))
+    if "expected" in before:
+        own.known["expected"] = before["expected"]
+    since, backlog = was.since, was.backlog
+    changed = [at for at, first in enumerate(firsts) if first is not was.firsts[at]]
+    if changed:
+        since, backlog = list(since), list(backlog)
+        news = _columns([firsts[at] for at in changed], facts)
+        for at, *new in zip(changed, *news, strict=True):
+            since[at], backlog[at] = new
+    elif "least" in before:
+        own.known["least"] = before["least"]
+    return Heads(keys, was.kins, lines, firsts, was.priorities, since, backlog)
+
+
+def _columns(firsts: Sequence[Rank], facts: Facts) -> tuple[list[float], list[float]]:
+    """From when on jobs wait, and the backlog that they met."""
+    known = facts.state.jobs
+    jobs = [known[rank.job_id] for rank in firsts]
+    since = [waits_since(job) if job.attempts else job.ages_from for job in jobs]
+    return since, [job.backlog_s or 0.0 for job in jobs]
 
 
 def expected_of(own: Own, owner: str, heads: Heads, facts: Facts, *, compute: bool) -> Expected:
@@ -92,13 +114,17 @@ class Least(NamedTuple):
     least_s: float
 
 
-def least_of(own: Own, owner: str, part: float, facts: Facts) -> Order | None:
+def least_of(own: Own, owner: str, gpus: int, part: float, facts: Facts) -> Order | None:
     """What no head's order is below now, as far as that follows from an earlier pass; None = nothing does.
 
-    part  of the machine that each of them asks for.
+    gpus, part  that each of them asks for; ``part`` is of the machine.
     """
+    if facts.bound is None:
+        return None
+    if "before" in own.known:
+        heads_of(own, gpus, facts)
     known: Least | None = own.known.get("least")
-    if known is None or facts.bound is None:
+    if known is None:
         return None
     person, of_all, share = facts.of(owner)
     if known.person is not person or known.of_all is not of_all or known.part != part:

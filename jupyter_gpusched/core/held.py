@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from .frozen import quick
 from .history import Outlook
 from .model import GpuUuid, Grant, GrantState, Job, JobId, Phase
 
@@ -28,6 +29,7 @@ class Load(NamedTuple):
     size: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Held:
     """``active`` are the jobs in an attempt; those whose memory is still being freed hold grants only.
@@ -39,7 +41,7 @@ class Held:
     evictable     active jobs that agreed to be ended for others.
     leaving       jobs of which memory will be free in a moment without anything more being done.
     sums          what was worked out of a part, by that part; whoever reads it checks that the part is the same.
-    outlooks      what was last expected of each active job; checked likewise.
+    outlooks      what was last expected of each active job, and since when it runs; checked likewise.
     """
 
     grants: Mapping[GpuUuid, tuple[Grant, ...]] = field(default_factory=dict)
@@ -50,7 +52,7 @@ class Held:
     evictable: frozenset[JobId] = frozenset()
     leaving: frozenset[JobId] = frozenset()
     sums: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    outlooks: dict[JobId, tuple[Job, Outlook]] = field(default_factory=dict, compare=False, repr=False)
+    outlooks: dict[JobId, tuple[Job, Outlook, float | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def moved(self, before: Sequence[Job | None], after: Sequence[Job]) -> Held:
         """What is held after some jobs changed."""
@@ -105,7 +107,7 @@ def _asked(job: Job | None, active: bool) -> tuple[int, int]:
 def _leaves(job: Job) -> bool:
     if job.phase is Phase.STOPPING:
         return True
-    return any(grant.state is GrantState.RELEASING for grant in job.grants)
+    return bool(job.grants) and any(grant.state is GrantState.RELEASING for grant in job.grants)
 
 
 def _member(members: frozenset[JobId], job_id: JobId, belongs: bool) -> frozenset[JobId]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from .frozen import replace
+from .frozen import quick, replace
 from .persistent import Map
 
 K = TypeVar("K")
@@ -36,6 +36,7 @@ _MOST_TOLD = 4096
 MIDDLE = 0.5
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Runs:
     """The latest run times of one family, in seconds."""
@@ -63,6 +64,7 @@ class Runs:
         return self.typical_s if share == MIDDLE else _quantile(self.ordered, share)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """How a user's estimates turned out: logarithms of run time over estimate."""
@@ -83,6 +85,7 @@ class Estimates:
         return Estimates(*_with_latest(self.recent, self.ordered, ratio, _KEPT_ESTIMATES))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Person:
     """One user's past. ``compute``: by name, and of all ("") the latest shares of a card's processors, 1 = all."""
@@ -119,15 +122,14 @@ class Outlook(NamedTuple):
     total_s: float | None
 
     def remaining_s(self, elapsed_s: float) -> float:
-        limit = self.limit_s
-        open_end = limit is None or limit <= elapsed_s
-        if self.total_s is not None:
-            seconds = self.total_s - elapsed_s
-            if limit is not None and not open_end:
-                seconds = min(seconds, max(limit - elapsed_s, 60.0))
-            return max(20.0, seconds)
-        if limit is not None and not open_end:
-            return max(20.0, 0.7 * (limit - elapsed_s))
+        _, _, limit_s, _, _, total_s = self
+        if total_s is not None:
+            seconds = total_s - elapsed_s
+            if limit_s is not None and limit_s > elapsed_s:
+                seconds = min(seconds, max(limit_s - elapsed_s, 60.0))
+            return seconds if seconds > 20.0 else 20.0  # noqa: FURB136  asked very often
+        if limit_s is not None and limit_s > elapsed_s:
+            return max(20.0, 0.7 * (limit_s - elapsed_s))
         return max(60.0, 0.5 * elapsed_s)
 
 
@@ -140,6 +142,7 @@ _NOTHING_TOLD: _Told = {}
 _ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class History:
     people: Map[Person] = field(default_factory=Map)
@@ -240,24 +243,32 @@ class History:
         """What is left of a run given that it has already lasted so long."""
         return self.outlook(kin, elapsed_s, share).remaining_s(elapsed_s)
 
-    def outlook(self, kin: Kin, elapsed_s: float, share: float) -> Outlook:
-        """How long such a run will have lasted in the end given that it has already lasted so long."""
-        person = self.people.get(kin.owner, _NOBODY)
-        for runs, _ in self._families(kin):
-            longer = bisect_right(runs.ordered, elapsed_s)
-            left = len(runs.ordered) - longer
-            if left >= _TRUSTED:
-                total_s = runs.ordered[longer + min(left - 1, int(share * left))]
-                of_all = self.runs if runs is self.runs else None
-                return Outlook(person, of_all, kin.limit_s, elapsed_s, runs.ordered[longer], total_s)
-        return Outlook(person, self.runs, kin.limit_s, elapsed_s, math.inf, None)
+    def outlook(self, kin: Kin, elapsed_s: float, share: float, before: Outlook | None = None) -> Outlook:
+        """How long such a run will have lasted in the end given that it has already lasted so long.
 
-    def still_holds(self, outlook: Outlook, owner: str, elapsed_s: float) -> bool:
-        """Whether it would be the same now; its kin must be."""
+        before  what was said of the same run earlier; where its owner's past said too little, it does so still.
+        """
+        person = self.people.get(kin.owner, _NOBODY)
+        told = None
+        if before is None or before.of_all is None or before.person is not person or elapsed_s < before.since_s:
+            for runs, _ in self._families(kin):
+                told = _told_of_longer(runs, elapsed_s, share)
+                if told is not None:
+                    return Outlook(person, runs if runs is self.runs else None, kin.limit_s, elapsed_s, *told)
+        else:
+            told = _told_of_longer(self.runs, elapsed_s, share)
+        return Outlook(person, self.runs, kin.limit_s, elapsed_s, *(told or (math.inf, None)))
+
+    def person(self, owner: str) -> Person:
+        return self.people.get(owner, _NOBODY)
+
+    def still_holds(self, outlook: Outlook, person: Person, elapsed_s: float) -> bool:
+        """Whether it would be the same now, with what is known of the owner; its kin must be the same."""
+        of, of_all, _, since_s, until_s, _ = outlook
         return (
-            outlook.since_s <= elapsed_s < outlook.until_s
-            and (outlook.of_all is None or outlook.of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
-            and outlook.person is self.people.get(owner, _NOBODY)
+            of is person
+            and since_s <= elapsed_s < until_s
+            and (of_all is None or of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
         )
 
     def _still_unheard_of(self, outlook: Outlook, elapsed_s: float) -> bool:
@@ -309,6 +320,14 @@ class History:
         if len(estimates.ordered) >= _FEWEST_ESTIMATES:
             return estimates.factor(share)
         return 0.5 if share <= 0.6 else 1.0
+
+
+def _told_of_longer(runs: Runs, elapsed_s: float, share: float) -> tuple[float, float] | None:
+    """Of runs that lasted longer, the shortest and the one that this share does not exceed; None = too few."""
+    ordered = runs.ordered
+    longer = bisect_right(ordered, elapsed_s)
+    left = len(ordered) - longer
+    return None if left < _TRUSTED else (ordered[longer], ordered[longer + min(left - 1, int(share * left))])
 
 
 _NO_RUNS = Runs()

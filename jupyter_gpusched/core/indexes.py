@@ -6,6 +6,7 @@ in and come out; nothing is decided here.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -96,12 +97,22 @@ def busy_now(known: Mapping[JobId, Job], turned: Turns) -> Mapping[JobId, Job]:
     """The busy jobs, by id in order, so that sums over them come out the same whatever their history."""
     now_in = turned.busy
     joined = {**known, **now_in}
-    if len(joined) > len(known):
-        joined = dict(sorted(joined.items()))  # no two ids are the same, so that no job is compared
+    if len(joined) == len(known) + 1 == len(known) + len(now_in):
+        joined = _inserted(known, *now_in.items())
+    elif len(joined) > len(known):
+        joined = {job_id: joined[job_id] for job_id in sorted(joined)}
     for job_id in turned.ids:
         if job_id not in now_in:
             joined.pop(job_id, None)
     return joined
+
+
+def _inserted(known: Mapping[JobId, Job], item: tuple[JobId, Job]) -> dict[JobId, Job]:
+    ids, jobs = list(known), list(known.values())
+    at = bisect_left(ids, item[0])
+    ids.insert(at, item[0])
+    jobs.insert(at, item[1])
+    return dict(zip(ids, jobs, strict=True))
 
 
 def by_hand_now(

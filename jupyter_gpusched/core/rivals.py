@@ -66,7 +66,7 @@ class Rivals:
 
     def add(self, owner: str, own: Own) -> None:
         """An owner's lines, but those in that owner's order."""
-        least = least_of(own, owner, self.part, self.facts)
+        least = least_of(own, owner, self.request.gpus, self.part, self.facts)
         if least is None:
             self._put_up(owner, own)
         else:
@@ -121,7 +121,7 @@ class Rivals:
         if row in self.ids:
             return self.ids[row]
         heads, _, at = self._found(row)
-        return heads.ids[at]
+        return heads.firsts[at].job_id
 
     def expected(self, row: int) -> tuple[float, float | None]:
         """The expected run time of a line's jobs, and their use of processors."""
@@ -170,7 +170,7 @@ class Rivals:
         given, self.told = set(self.facts.given[self.told :]), len(self.facts.given)
         for start, (owner, heads, known) in zip(self.starts, self.owners, strict=True):
             if owner in given and self.orders:
-                seconds = known.seconds if heads.ids else []  # a line that was put up alone has a place of its own
+                seconds = known.seconds if heads.firsts else []  # a line that was put up alone has a place of its own
                 for row, order in enumerate(self.facts.orders(owner, self.part, heads, seconds), start):
                     if row not in self.places and self.orders[row] is not _GONE:
                         self.orders[row] = order
@@ -216,7 +216,7 @@ class Rivals:
         if place is not None:
             return place
         heads, _, at = self._found(row)
-        return True, self.orders[row], heads.ages[at], heads.ids[at]
+        return True, self.orders[row], *heads.firsts[at]
 
     def _found(self, row: int) -> tuple[Heads, Expected, int]:
         number = bisect_right(self.starts, row) - 1

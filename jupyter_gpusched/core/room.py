@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .compute import demand_on
-from .frozen import replace
+from .frozen import quick, replace
 from .ledger import Card, asked, read_books, serves
 from .model import Claim, Floor, GpuUuid, Grant, GrantState, Job, Request, Settings
 from .quantities import Mib
 from .state import State
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What one usable card has for the next job.
@@ -50,6 +51,7 @@ class Offer:
         return self.kept is not None or (self.kept_long is not None and not brief)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Room:
     """The machine during one pass.

@@ -16,7 +16,7 @@ from .asides import Asides, Batch, consequences, entered
 from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
-from .frozen import replace
+from .frozen import quick, replace
 from .held import Held
 from .idle import Key, Quiet, observe, remembered
 from .indexes import busy_now, by_hand_now, members, turns
@@ -76,6 +76,7 @@ class NotLive(IllegalTransition):
         self.event = event
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
@@ -136,6 +137,7 @@ class State:
         return next((job for job in waiting if job.claim is not None and not job.claim.evicting), None)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one event led to: ``changes`` are for the journal, ``instructions`` for the shell."""

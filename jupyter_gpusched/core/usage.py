@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .frozen import quick
+
 HALF_LIFE_S = 4 * 3600.0
 HEAD_START_S = 600.0
 """What somebody is given counts at once as if it had been held for so long, so that the next one goes to another."""
@@ -19,6 +21,7 @@ _FORGOTTEN = 1e-7
 """Less than a small job of some seconds: also who has had only that comes after who has had nothing."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Holding:
     """Parts of the machine that somebody has now, so summed up that time needs no look at each of them.
@@ -39,6 +42,7 @@ class Holding:
         return cls(parts, sum(part * _decay(at - since) for part, since in held), at)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Shares of what has ended, by user, each as it was at a moment."""
