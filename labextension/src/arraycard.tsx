@@ -11,7 +11,7 @@ import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
 import { Bar } from './progressbar';
 import { List } from './queue';
-import { Row } from './rows';
+import { elementRows } from './rows';
 import { SavedArray } from './saved';
 import { Standing } from './standing';
 import { State, store } from './store';
@@ -139,7 +139,7 @@ function Body({ id, name, elements, counts, cardOf }: BodyProps): JSX.Element {
 
 function Elements({ elements, open }: { elements: JobView[]; open: (id: string) => void }): JSX.Element {
   const now = useNow(elements.some(view => !isFinal(view)));
-  const rows = elements.map((view): Row => ({ kind: 'job', group: 'running', view, element: false }));
+  const rows = elementRows(elements, () => 'running');
   return (
     <div className="gpusched-elements">
       <List rows={rows} now={now} open={open} toggle={() => undefined} />
