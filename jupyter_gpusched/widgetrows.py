@@ -93,7 +93,9 @@ def queue_rows(
 
 def array_rows(array: ArrayNow, opened: bool, now: float) -> list[Row]:
     """The row of an array, and below it its elements where it is open."""
-    below = [job_row(view, now, element=True) for view in array.elements] if opened else []
+    alike = len({view["name"] for view in array.elements}) == 1  # then its number and values tell them apart
+    titles = [(alike and describe.element_of(view)) or describe.one_line(view["name"]) for view in array.elements]
+    below = [job_row(view, now, title) for view, title in zip(array.elements, titles, strict=True) if opened]
     return [array_row(array, opened=opened), *below]
 
 
@@ -116,9 +118,11 @@ def _place_in_array(view: describe.View) -> tuple[int, float, str]:
     return view["array_index"] or 0, view["submitted_at"], view["id"]
 
 
-def job_row(view: describe.View, now: float, *, element: bool = False) -> Row:
+def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
+    """``title``: what it is called below its array."""
+    element = describe.element_of(view)
     facts = [
-        describe.element_of(view),
+        "" if element == title else element,
         describe.wants(view),
         describe.where(view),
         describe.lasted(view, now),
@@ -129,8 +133,8 @@ def job_row(view: describe.View, now: float, *, element: bool = False) -> Row:
     return {
         "key": view["id"],
         "kind": "job",
-        "element": element,
-        "title": describe.one_line(view["name"]),
+        "element": title is not None,
+        "title": describe.one_line(view["name"]) if title is None else title,
         "phase": view["phase"],
         "held": bool(view["held"]),
         "facts": " · ".join(fact for fact in facts if fact),

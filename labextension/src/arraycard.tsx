@@ -2,8 +2,10 @@
 // Below it are the arrays that were made of it by running again what had failed.
 
 import { Clipboard, Notification } from '@jupyterlab/apputils';
+import { copyIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { IconButton } from './actions';
 import { cancelAll, wordsOf } from './acts';
 import { actOnArray, resubmitArray } from './api';
 import { Counts, countsOf, endedOf, failedWords, nameOf, standing } from './arraywords';
@@ -11,7 +13,7 @@ import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
 import { Bar } from './progressbar';
 import { List } from './queue';
-import { Row } from './rows';
+import { elementRows } from './rows';
 import { SavedArray } from './saved';
 import { Standing } from './standing';
 import { State, store } from './store';
@@ -139,7 +141,7 @@ function Body({ id, name, elements, counts, cardOf }: BodyProps): JSX.Element {
 
 function Elements({ elements, open }: { elements: JobView[]; open: (id: string) => void }): JSX.Element {
   const now = useNow(elements.some(view => !isFinal(view)));
-  const rows = elements.map((view): Row => ({ kind: 'job', group: 'running', view, element: false }));
+  const rows = elementRows(elements, () => 'running');
   return (
     <div className="gpusched-elements">
       <List rows={rows} now={now} open={open} toggle={() => undefined} />
@@ -156,7 +158,7 @@ function ArrayActions({ id, elements, counts }: { id: string; elements: JobView[
   const button = (name: string, words: string, label: string, click: () => void): JSX.Element => (
     <button
       type="button"
-      className="gpusched-button"
+      className="gpusched-cancel"
       aria-label={label}
       onClick={click}
       data-testid={`gpusched-${name}-array`}
@@ -166,7 +168,7 @@ function ArrayActions({ id, elements, counts }: { id: string; elements: JobView[
   );
   return (
     <div className="gpusched-actions" role="group" aria-label={trans.__('Actions for array %1', id)}>
-      {button('copy', trans.__('Copy id'), trans.__('Copy the id'), () => Clipboard.copyToSystem(id))}
+      <IconButton icon={copyIcon} name="copy-array" label={trans.__('Copy the id')} onClick={() => Clipboard.copyToSystem(id)} />
       {elements.some(isHeld) &&
         button('release', trans.__('Release'), trans.__('Release array %1', id), () => act(actOnArray(id, 'release')))}
       {toRepeat &&

@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { cancelAll } from './acts';
 import { everybodys } from './api';
+import { elementOf } from './arraywords';
 import { useAnswer } from './asking';
 import { useNow } from './hooks';
 import { Missing } from './missing';
@@ -49,7 +50,7 @@ export function Everybody({ active, open }: { active: boolean; open: (id: string
               <td>{view.user}</td>
               <td>
                 <button type="button" className="gpusched-link" title={view.name} onClick={() => open(view.id)}>
-                  {view.name}
+                  {[view.name, elementOf(view)].filter(Boolean).join(' ')}
                 </button>{' '}
                 <code>{view.id}</code>
               </td>
@@ -72,6 +73,9 @@ export function Everybody({ active, open }: { active: boolean; open: (id: string
           ))}
         </tbody>
       </table>
+      {PHASES.some(phase => answer.filter(view => view.phase === phase).length >= MOST) && (
+        <p className="gpusched-hint">{trans.__('Of each phase the newest %1 are listed.', MOST)}</p>
+      )}
     </>
   );
 }

@@ -28,9 +28,9 @@ function whoOf({ kind }: Health): string {
     case 'serve':
       return trans.__('Scheduler: gpusched serve');
     case 'system':
-      return trans.__('Scheduler: service of this machine');
+      return trans.__('Scheduler: system service');
     case 'hub':
-      return trans.__('Scheduler: service of the Hub');
+      return trans.__('Scheduler: Hub service');
     default:
       return trans.__('Scheduler: %1', kind);
   }

@@ -1,6 +1,7 @@
 // What each user had of the machine in the last day, week or month, for administrators.
 
 import { Clipboard } from '@jupyterlab/apputils';
+import { HTMLSelect } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { report } from './api';
@@ -32,8 +33,8 @@ export function Usage({ active }: { active: boolean }): JSX.Element {
   return (
     <>
       <div className="gpusched-row gpusched-search">
-        <select
-          className="jp-mod-styled"
+        <HTMLSelect
+          className="gpusched-select"
           aria-label={trans.__('Jobs submitted in')}
           value={days}
           onChange={event => setDays(Number(event.target.value))}
@@ -44,7 +45,7 @@ export function Usage({ active }: { active: boolean }): JSX.Element {
               {name}
             </option>
           ))}
-        </select>
+        </HTMLSelect>
         <button type="button" className="gpusched-button" onClick={ask}>
           {trans.__('Refresh')}
         </button>

@@ -18,7 +18,8 @@ export type Row =
       readonly views: readonly JobView[];
       readonly open: boolean;
     }
-  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView; readonly element: boolean };
+  /** `element` is what a job is called below its array; null where it stands by itself. */
+  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView; readonly element: string | null };
 
 const GROUPS: readonly Group[] = ['running', 'waiting', 'today', 'earlier'];
 
@@ -56,7 +57,7 @@ export function rowsOf(
     const rows = groups[group].flatMap((view): Row[] => {
       const elements = view.array_id === null ? undefined : arrays.get(view.array_id);
       if (view.array_id === null || !elements || elements.length < 2) {
-        return [{ kind: 'job', group, view, element: false }];
+        return [{ kind: 'job', group, view, element: null }];
       }
       const id = view.array_id;
       if (told.has(id)) {
@@ -67,10 +68,18 @@ export function rowsOf(
       if (!array.open) {
         return [array];
       }
-      const below = elements.map((view): Row => ({ kind: 'job', group: groupOf(view, today), view, element: true }));
-      return [array, ...below];
+      return [array, ...elementRows(elements, view => groupOf(view, today))];
     });
     return rows.length ? [{ kind: 'group', group, count: groups[group].length }, ...rows] : [];
+  });
+}
+
+/** The elements of an array as rows: called by number and values where all have one name. */
+export function elementRows(elements: readonly JobView[], groupOfView: (view: JobView) => Group): Row[] {
+  const alike = elements.every(({ name }) => name === elements[0]?.name);
+  return elements.map(view => {
+    const element = (alike && elementOf(view)) || view.name;
+    return { kind: 'job', group: groupOfView(view), view, element };
   });
 }
 

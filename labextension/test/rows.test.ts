@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { countsOf, elementOf, failedWords, nameOf, standing } from '../src/arraywords';
-import { GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
+import { elementRows, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
 import { JobView } from '../src/wire';
 import { job } from './views';
@@ -49,7 +49,16 @@ test('the elements of an array are one row where the liveliest of them stands, a
   ]);
   const opened = rowsOf(all, 'all', '', 500, new Set(['sweep']));
   assert.deepEqual(names(opened).slice(1, 7), ['ends', 'sweep', 'e0', 'e1', 'e2', 'runs']);
-  assert.deepEqual(opened.filter(row => row.kind === 'job' && row.element).map(row => row.group), ['today', 'running', 'waiting']);
+  assert.deepEqual(opened.filter(row => row.kind === 'job' && row.element !== null).map(row => row.group), ['today', 'running', 'waiting']);
+});
+
+test('elements that have one name are called by number and values', () => {
+  const called = (views: JobView[]): unknown[] =>
+    elementRows(views, () => 'running').map(row => (row.kind === 'job' ? row.element : null));
+  const alike = [0, 1].map(n => job(`a${n}`, { name: 'fit', array_id: 'x', array_index: n, sweep: { lr: n } }));
+  assert.deepEqual(called(alike), ['#0, lr=0', '#1, lr=1']);
+  assert.deepEqual(called(ELEMENTS), ['lr [2]', 'lr [0]', 'lr [1]']);
+  assert.deepEqual(called([job('b', { name: 'of a batch', array_id: 'x' })]), ['of a batch']);
 });
 
 test('an array of which one element is left by a filter is that job', () => {

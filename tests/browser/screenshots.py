@@ -133,7 +133,7 @@ def panel(lab: conftest.Lab, browser: Any) -> None:
     for spec in jobs():
         lab.submit(spec | {"cwd": str(lab.root), "env": dict(os.environ)})
     for name, theme in THEMES.items():
-        page = conftest.Page(browser.new_page(viewport={"width": 1120, "height": 700}))
+        page = conftest.Page(browser.new_page(viewport={"width": 1120, "height": 800}))
         page.open_lab(lab)
         wear(page, theme)
         page.show_panel()

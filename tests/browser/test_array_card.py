@@ -37,7 +37,7 @@ def test_the_card_of_an_array_is_live_and_shows_its_elements_with_their_output(l
     card.get_by_test_id("gpusched-open-array").click()
     rows = card.get_by_test_id("gpusched-entry")
     expect(rows).to_have_count(3)
-    rows.filter(has_text="lr=0.2").get_by_role("button", name="sweep", exact=True).click()
+    rows.get_by_role("button", name="#1, lr=0.2").click()
     element = card.get_by_test_id("gpusched-card")
     expect(element.get_by_test_id("gpusched-log")).to_contain_text("at 0.2")
     (lab.root / "gate-0.2").write_text("fail")

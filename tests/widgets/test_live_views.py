@@ -11,6 +11,7 @@ from waiting import wait_for
 
 import jupyter_gpusched as gs
 from jupyter_gpusched import live
+from jupyter_gpusched.card import MIME
 from jupyter_gpusched.client import HostUnreachable
 from jupyter_gpusched.widgets import JobWidget
 
@@ -234,7 +235,7 @@ def test_an_array_is_one_row_that_tells_how_its_elements_stand_and_opens(client,
     assert row["progress"] == {"words": "1 of 3 done", "fraction": 1 / 3}
     queue.opened = [array_id]
     assert [row["key"] for row in queue.rows] == [array_id, *ids]
-    assert [row["facts"].split(" · ")[0] for row in queue.rows[1:]] == ["#0", "#1", "#2"]
+    assert [row["title"] for row in queue.rows[1:]] == ["#0", "#1", "#2"]
     queue._handle_custom_msg({"cancel": array_id}, [])
     wait_for(lambda: queue.rows[0]["facts"] == "1 succeeded · 2 cancelled", "the array is not cancelled")
     assert not queue.rows[0]["can_cancel"]
@@ -265,7 +266,7 @@ def test_an_array_that_is_longer_than_the_list_is_counted_whole(client, command,
     monkeypatch.setattr(live, "MOST_ELEMENTS", 4)
     live._ENDED.clear()
     (failed,) = gs.array(array_id).widget().rows[1:]
-    assert failed["facts"][:2] in {"#0", "#1"}
+    assert failed["title"] in {"#0", "#1"}
 
 
 def test_a_held_job_says_so_and_is_released(client, command, gate):
@@ -300,3 +301,16 @@ def test_the_view_of_an_array_goes_on_with_what_failed_of_it(client, command):
     view._handle_custom_msg({"resubmit": array_id}, [])
     wait_for(lambda: view.rows[0]["key"] != array_id and view.rows[0]["why"], "the new one is not shown")
     assert view.rows[0]["why"] == "failed: #0 (exit code 3: no)" or view.rows[0]["count"] == "1 job"
+
+
+def test_an_array_is_for_our_card_and_a_live_view_where_the_front_end_has_none(client, command, monkeypatch):
+    array_id, ids = an_array(client, command, *shells("true", "true"))
+    for job_id in ids:
+        client.wait(job_id)
+    bundle = gs.array(array_id)._repr_mimebundle_()
+    counts = {"name": "sweep", "count": 2, "phases": {"succeeded": 2}, "held": 0}
+    assert bundle[MIME] == {"id": array_id, "array": {"id": array_id, **counts}}
+    assert VIEW not in bundle
+    assert "2 succeeded" in bundle["text/plain"]
+    monkeypatch.setenv("VSCODE_PID", "1")
+    assert VIEW in gs.array(array_id)._repr_mimebundle_()
