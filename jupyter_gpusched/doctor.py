@@ -26,7 +26,7 @@ from . import places
 from .client import Client, HostUnreachable
 from .core.model import GpuSchedError
 from .core.quantities import show_mib
-from .find_host import find_host
+from .find_host import find_host, sign_of_a_service
 from .gpus import parse_simulation, probe
 from .hub_address import HubAddress
 from .launch.means import probe as means_here
@@ -286,7 +286,7 @@ def _host(environ: Mapping[str, str]) -> tuple[Check, Client | None]:
     except HostUnreachable as error:
         # Having none is the ordinary state before the first job, unless one was named or should be there.
         named = environ.get("GPUSCHED_SOCKET") or environ.get("GPUSCHED_SERVICE_URL")
-        expected = bool(named) or _published_alive(environ)
+        expected = bool(named) or _published_alive(environ) or sign_of_a_service(environ) is not None
         summary = error.message if expected else "none is running; submitting a job starts one"
         return Check("host", not expected, summary, error.hint if expected else None), None
     except GpuSchedError as error:

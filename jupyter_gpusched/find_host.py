@@ -7,6 +7,7 @@ lets one win, and both wait for what the winner publishes.
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from .hub_address import HubAddress, hub_address
 from .wire import PREFIX
 
 SYSTEM_SOCKET = "/run/jupyter-gpusched/host.sock"
+SYSTEM_STATE = "/var/lib/jupyter-gpusched"
 START_DEADLINE_S = 20.0
 _POLL_S = 0.02
 _RESTART_AFTER_S = 2.0
@@ -54,6 +56,7 @@ class _Search:
     """What was looked at in vain, for the message."""
 
     state: Path
+    environ: Mapping[str, str]
     tried: list[str] = field(default_factory=list)
 
     def failed(self, hint: str) -> HostUnreachable:
@@ -66,7 +69,7 @@ def find_host(environ: Mapping[str, str], *, start: bool) -> str | HubAddress:
 
     Raises ``HostUnreachable`` listing what was tried, or what is wrong with the environment.
     """
-    search = _Search(places.state_folder(dict(environ)))
+    search = _Search(places.state_folder(dict(environ)), environ)
     if given := environ.get("GPUSCHED_SOCKET"):
         return _given(given, search)
     if (service := hub_address(environ)) is not None:
@@ -74,11 +77,39 @@ def find_host(environ: Mapping[str, str], *, start: bool) -> str | HubAddress:
     found = _system_service(environ, search) or _published(search)
     if found is not None:
         return found
+    if (sign := sign_of_a_service(environ)) is not None:
+        raise _service_is_down(sign)
     if not start:
         raise search.failed("Start one with `jupyter gpusched serve`; submitting a job starts one too.")
     if environ.get("GPUSCHED_AUTOSTART") == "0":
         raise search.failed("GPUSCHED_AUTOSTART=0 forbids starting one: run `jupyter gpusched serve`.")
     return _start(environ, search)
+
+
+def sign_of_a_service(environ: Mapping[str, str]) -> str | None:
+    """The folder by which a machine says that it has a service, running or not; None where a host of one's own may be.
+
+    The service's state folder outlives its stop and a restart of the machine, the folder of its socket a kill.
+    Only root can have made them. Whoever names a state folder, or simulates, has chosen a host of their own.
+    """
+    if environ.get("GPUSCHED_HOME") or environ.get("GPUSCHED_SIMULATE"):
+        return None
+    return next((path for path in (SYSTEM_STATE, str(Path(SYSTEM_SOCKET).parent)) if _is_folder_of_root(path)), None)
+
+
+def _is_folder_of_root(path: str) -> bool:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == 0
+
+
+def _service_is_down(sign: str) -> HostUnreachable:
+    return HostUnreachable(
+        f"The queue of this machine (service jupyter-gpusched) is not running; {sign} says that there is one.",
+        hint="Tell its administrator, or wait and try again.",
+    )
 
 
 def start_daemon(environ: Mapping[str, str]) -> None:
@@ -110,6 +141,8 @@ def _published(search: _Search) -> str | None:
     if not places.host_alive(record):
         search.tried[-1] += f": host {record.pid} has ended"
         return None
+    if record.kind != "serve" and sign_of_a_service(search.environ) is not None:
+        return None  # nobody asked for it by name, and it would get round the service's limits
     return record.socket if _usable(record.socket, search) else None
 
 
@@ -136,7 +169,7 @@ def _start(environ: Mapping[str, str], search: _Search) -> str:
     deadline = time.monotonic() + START_DEADLINE_S
     daemon = _Daemon(environ, search.state)
     while time.monotonic() < deadline:
-        socket = _published(_Search(search.state))
+        socket = _published(_Search(search.state, environ))
         if socket is not None and _answers(socket):
             return socket
         daemon.look()

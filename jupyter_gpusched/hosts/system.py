@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpusched.callers import ByPeer, OwnerOnly
-from jupyter_gpusched.find_host import SYSTEM_SOCKET
+from jupyter_gpusched.find_host import SYSTEM_SOCKET, SYSTEM_STATE
 from jupyter_gpusched.launch.acting import can_act
 from jupyter_gpusched.launch.orders import SUPERVISOR
 from jupyter_gpusched.launch.owners import unix_user
@@ -24,7 +24,7 @@ from jupyter_gpusched.places import PlaceError, state_folder
 from jupyter_gpusched.service import Access
 from jupyter_gpusched.settings import GpuSched
 
-STATE = Path("/var/lib/jupyter-gpusched")
+STATE = Path(SYSTEM_STATE)
 _NOBODY = 65534
 _TRIAL_S = 20.0
 

@@ -23,7 +23,7 @@ from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpusched.core.model import GpuSchedError
-from jupyter_gpusched.find_host import SYSTEM_SOCKET
+from jupyter_gpusched.find_host import SYSTEM_SOCKET, sign_of_a_service
 from jupyter_gpusched.hub_address import HubAddress, hub_address
 from jupyter_gpusched.places import read_host_record
 from jupyter_gpusched.transport import ConnectionLost, ForeignSocket, check_owner
@@ -184,6 +184,8 @@ def upstream_of(state: Path, environ: Mapping[str, str] = os.environ) -> Upstrea
         return Nowhere(error)
     if not environ.get("GPUSCHED_SIMULATE") and _is_socket_of_root(SYSTEM_SOCKET):
         return JoinedHost(SYSTEM_SOCKET)
+    if sign_of_a_service(environ) is not None:
+        return JoinedHost(SYSTEM_SOCKET)  # it is down, and a host beside it would get round its limits
     return OwnHost(state)
 
 

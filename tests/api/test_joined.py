@@ -12,6 +12,7 @@ from pytest_jupyter.jupyter_server import *  # noqa: F403  (its fixtures, for th
 from tornado.httpclient import HTTPClientError
 from waiting import DEADLINE_S, wait_for
 
+from jupyter_gpusched import find_host
 from jupyter_gpusched.hosts import upstream
 from jupyter_gpusched.hosts.upstream import HubService, JoinedHost, Nowhere, OwnHost, upstream_of
 from jupyter_gpusched.places import read_host_record, state_folder
@@ -89,6 +90,13 @@ async def test_without_the_token_the_page_is_told_what_is_missing(monkeypatch, j
 def test_a_server_asks_whom_a_client_would_ask(environ, kind, monkeypatch, tmp_path):
     monkeypatch.setattr(upstream, "SYSTEM_SOCKET", str(tmp_path / "none.sock"))
     assert isinstance(upstream_of(tmp_path, environ), kind)
+
+
+def test_a_server_does_not_host_beside_a_service_that_is_down(monkeypatch, tmp_path):
+    monkeypatch.setattr(upstream, "SYSTEM_SOCKET", str(tmp_path / "none.sock"))
+    monkeypatch.setattr(find_host, "_is_folder_of_root", lambda path: path == find_host.SYSTEM_STATE)
+    assert isinstance(upstream_of(tmp_path, {}), JoinedHost)
+    assert isinstance(upstream_of(tmp_path, {"GPUSCHED_HOME": str(tmp_path)}), OwnHost)
 
 
 def test_a_system_service_is_joined_also_while_it_is_being_restarted(monkeypatch, tmp_path, start_host):

@@ -44,6 +44,8 @@ DAEMON = """
 @pytest.fixture(autouse=True)
 def no_system_service(monkeypatch, tmp_path):
     monkeypatch.setattr(finding, "SYSTEM_SOCKET", str(tmp_path / "system.sock"))
+    monkeypatch.setattr(finding, "SYSTEM_STATE", str(tmp_path / "none"))
+    monkeypatch.setattr(finding, "_is_folder_of_root", lambda path: False)
 
 
 @pytest.fixture
@@ -82,12 +84,12 @@ def daemon(monkeypatch, state):
         os.kill(record.pid, signal.SIGKILL)
 
 
-def publish(state, socket_path, *, pid=None, start_time=None):
+def publish(state, socket_path, *, pid=None, start_time=None, kind="serve"):
     pid = pid or os.getpid()
     born = places.start_time(pid) if start_time is None else start_time
     places.write_host_record(
         state,
-        places.HostRecord(pid, born, places.boot_id(), 1, socket_path, "1", places.API, "serve", None, "x"),
+        places.HostRecord(pid, born, places.boot_id(), 1, socket_path, "1", places.API, kind, None, "x"),
     )
 
 
@@ -129,6 +131,51 @@ def test_a_system_socket_of_a_stranger_is_passed_by(environ, state, listen, monk
 
     monkeypatch.setattr(os, "lstat", lstat)
     assert find_host(environ, start=False) == published
+
+
+@pytest.fixture
+def service_down(monkeypatch, tmp_path):
+    """A machine whose service has left its state folder behind, and the environment of a user who named none."""
+    monkeypatch.setattr(finding, "_is_folder_of_root", lambda path: path == str(tmp_path / "none"))
+    return {"XDG_STATE_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_a_system_service_that_is_down_is_told_and_no_host_is_started_beside_it(service_down, monkeypatch, start):
+    monkeypatch.setattr(finding, "_start", lambda *_: pytest.fail("a host was started"))
+    with pytest.raises(
+        HostUnreachable, match=r"queue of this machine \(service jupyter-gpusched\) is not running"
+    ) as no:
+        find_host(service_down, start=start)
+    assert no.value.hint == "Tell its administrator, or wait and try again."
+
+
+@pytest.mark.parametrize(("kind", "found"), [("serve", True), ("daemon", False), ("server", False)])
+def test_beside_a_service_that_is_down_only_a_host_counts_that_somebody_asked_for(service_down, listen, kind, found):
+    own = places.private_folder(places.state_folder(service_down))
+    publish(own, listen("own.sock"), kind=kind)
+    if found:
+        assert find_host(service_down, start=False).endswith("own.sock")
+    else:
+        with pytest.raises(HostUnreachable, match=r"is not running"):
+            find_host(service_down, start=True)
+
+
+@pytest.mark.parametrize("choice", ["GPUSCHED_HOME", "GPUSCHED_SIMULATE"])
+def test_who_chooses_a_host_of_their_own_is_not_held_up_by_a_service_that_is_down(service_down, state, choice):
+    given = {"GPUSCHED_HOME": str(state), "GPUSCHED_SIMULATE": "1x8G"}[choice]
+    with pytest.raises(HostUnreachable, match=r"No jupyter-gpusched host"):
+        find_host({**service_down, choice: given}, start=False)
+
+
+def test_only_a_folder_that_root_made_says_that_there_is_a_service(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    (tmp_path / "linked").symlink_to("/")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    os.chown(mine, 12345, -1) if os.geteuid() == 0 else None
+    signs = [finding._is_folder_of_root(str(path)) for path in ("/", mine, tmp_path / "linked", tmp_path / "none")]
+    assert signs == [True, False, False, False]
 
 
 @pytest.mark.parametrize("start_time", [None, 1])

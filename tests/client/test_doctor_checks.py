@@ -42,6 +42,7 @@ CARD = {
 @pytest.fixture(autouse=True)
 def no_system_service(monkeypatch, tmp_path):
     monkeypatch.setattr(finding, "SYSTEM_SOCKET", str(tmp_path / "none.sock"))
+    monkeypatch.setattr(finding, "_is_folder_of_root", lambda path: False)
 
 
 @pytest.fixture
@@ -188,6 +189,14 @@ def test_no_host_is_in_order_when_none_was_named(environ):
     check = look(environ, "host")
     assert check.ok
     assert "none is running" in check.summary
+
+
+def test_a_service_of_the_machine_that_is_down_is_told_as_trouble(environ, monkeypatch):
+    monkeypatch.setattr(finding, "_is_folder_of_root", lambda path: path == finding.SYSTEM_STATE)
+    check = look({name: environ[name] for name in environ if name != "GPUSCHED_HOME"}, "host")
+    assert not check.ok
+    assert "is not running" in check.summary
+    assert "administrator" in check.hint
 
 
 def test_a_named_host_that_is_not_there_fails(environ, tmp_path):
