@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .booking import reserved_for
 from .ledger import serves
 from .model import GpuUuid, Job
 from .operations import Reservation
 from .quantities import show_seconds
-from .reservations import NONE, Gates, reserved_for, seen_past
+from .reservations import NONE, Gates, seen_past
 from .room import Room, find, promise_on
 
 Cause = tuple[Reservation, frozenset[GpuUuid]]

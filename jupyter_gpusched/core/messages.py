@@ -357,7 +357,9 @@ class MachineChange:
     """The machine itself after something that belongs to no job; ``detail`` names who and why."""
 
     operations: Operations
-    kind: str  # quarantined | returned | drained | resumed | quick_death | went_well | alert_* | reserved | unreserved
+    # quarantined | returned | drained | resumed | quick_death | went_well | alert_* | reserved | unreserved
+    # | reservation_settled
+    kind: str
     at: float
     detail: dict[str, object]
 

@@ -77,6 +77,7 @@ class Reservation:
     user   whose jobs may use them then; None = nobody's: they are kept for work outside the queue.
     cards  how many; ``gpus`` names them, or is empty where any will do.
     by     who booked it; ``zone`` is the time zone in which that was said.
+    on     since it began: the cards that it was laid on then, and stays on while they are healthy.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Reservation:
     by: str
     zone: str
     cause: str | None = None
+    on: tuple[GpuUuid, ...] = ()
 
     def overlaps(self, other: Reservation) -> bool:
         return self.start < other.end and other.start < self.end

@@ -13,13 +13,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from .booking import assigned, lapsed
+from .booking import assigned, lapsed, reserved_for, settled
 from .history import History, Kin
 from .ledger import devices, serves, usable
 from .messages import Evicted, MachineChange
 from .model import GpuUuid, Job, JobId, Phase, Request
 from .operations import Operations, Reservation
-from .quantities import show_seconds
 from .queue import LineKey, kin_of
 from .room import Room
 from .state import State
@@ -103,10 +102,12 @@ def evictions(state: State, now: float) -> Iterator[Evicted]:
 
 
 def ended(state: State, now: float) -> tuple[State, tuple[MachineChange, ...]]:
-    """The state without the reservations that are over."""
+    """The state without the reservations that are over, and with those that have begun settled on their cards."""
     if not state.operations.reservations:
         return state, ()
-    operations, changes = lapsed(state.operations, now)
+    operations, over = lapsed(state.operations, now)
+    operations, begun = settled(operations, state.gpus, now)
+    changes = (*over, *begun)
     return (replace(state, operations=operations), changes) if changes else (state, ())
 
 
@@ -132,17 +133,6 @@ def borders(operations: Operations) -> Iterator[float]:
     for one in operations.reservations.values():
         yield one.start
         yield one.end
-
-
-def reserved_for(one: Reservation, now: float) -> str:
-    """As part of a sentence, without times of day: the core knows no zones."""
-    whose = f"{one.user}'s reservation" if one.user is not None else "a reservation for work outside the queue"
-    cause = f" ({one.cause})" if one.cause else ""
-    if one.start > now:
-        when = f"that begins in {show_seconds(one.start - now)} and lasts {show_seconds(one.end - one.start)}"
-    else:
-        when = f"that ends in {show_seconds(one.end - now)}"
-    return f"{whose}{cause} {when}"
 
 
 def reaching_in(state: State, one: Reservation, cards: Iterable[GpuUuid], now: float) -> set[JobId]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpusched.core.booking import Clash, assigned
+from jupyter_gpusched.core.booking import Clash, InForce, assigned
 from jupyter_gpusched.core.explain import waiting, waiting_all
-from jupyter_gpusched.core.messages import Reserved, Unreserved
+from jupyter_gpusched.core.messages import Reserved, Sampled, Unreserved
 from jupyter_gpusched.core.model import Outcome, Phase, Priority
 from jupyter_gpusched.core.operations import Reservation
 from jupyter_gpusched.core.schedule import next_wakeup
@@ -151,6 +151,7 @@ def test_it_ends_by_itself_and_whoever_waited_starts(world):
     assert world.state.operations.reservations == {}
     assert [(change.kind, change.detail["by"]) for change in world.of_machine] == [
         ("reserved", "root"),
+        ("reservation_settled", "gpusched"),
         ("unreserved", "gpusched"),
     ]
 
@@ -200,6 +201,44 @@ def test_a_named_card_goes_before_a_count_that_can_move():
     world.tell(Reserved(window("r0000002", gpus=("GPU-1",))))
     laid_out = assigned(world.state.operations.reservations.values(), world.cards)
     assert laid_out == {"r0000001": ("GPU-0",), "r0000002": ("GPU-1",)}
+
+
+def laid_out(world):
+    return assigned(world.state.operations.reservations.values(), world.state.gpus.values())
+
+
+def test_a_window_that_has_begun_stays_on_its_cards_and_who_wants_them_reads_whose_they_are():
+    world = World(card(0), card(1))
+    world.tell(Reserved(window(start=0.0)))
+    assert laid_out(world) == {"r0000001": ("GPU-1",)}
+    with pytest.raises(InForce, match=r"GPU 1: ann's reservation \(demo\) that ends in 2h00m \(id: r0000001\)") as no:
+        world.tell(Reserved(window("r0000002", user="eve", gpus=("GPU-1",), start=10.0)))
+    assert no.value.code == "reservation_clash"
+    assert laid_out(world) == {"r0000001": ("GPU-1",)}
+    world.tell(Reserved(window("r0000002", user="eve", gpus=("GPU-1",), start=END, end=END + 10.0)))
+    world.tell(Reserved(window("r0000003", user="eve", gpus=("GPU-0",), start=10.0)))
+    assert laid_out(world)["r0000001"] == ("GPU-1",)
+
+
+def test_where_a_window_began_it_stays_also_when_a_better_card_comes_free():
+    world = World(card(0), card(1))
+    world.tell(Reserved(window("r0000001", gpus=("GPU-1",), end=START + 60.0)))
+    world.tell(Reserved(window("r0000002", user="eve")))
+    at(world, START)
+    assert laid_out(world)["r0000002"] == ("GPU-0",)
+    world.tell(Unreserved("r0000001", "root"))
+    assert laid_out(world) == {"r0000002": ("GPU-0",)}
+    at(world, START + 61.0)
+    assert laid_out(world) == {"r0000002": ("GPU-0",)}
+
+
+def test_a_window_that_has_begun_leaves_a_card_that_fails_and_does_not_come_back():
+    world = World(card(0), card(1))
+    world.tell(Reserved(window(start=0.0)))
+    world.tell(Sampled((card(0), card(1, health="lost"))))
+    assert laid_out(world) == {"r0000001": ("GPU-0",)}
+    world.tell(Sampled((card(0), card(1))))
+    assert laid_out(world) == {"r0000001": ("GPU-0",)}
 
 
 # --- what is said, and whom it must not hold up -----------------------------------------------
