@@ -98,7 +98,7 @@ class Views:
         )
 
     def _position(self, job: Job) -> int | None:
-        """None for one that waits no more in this state."""
+        """None for one that is set aside, or waits no more in this state."""
         return self.standing.position(job) if job.id in self.state.jobs else None
 
     def past(self, job: Job) -> wire.JobView:
