@@ -3,7 +3,8 @@
 Nobody knows how long a job will run, so the future is played several times, each time with other
 run times from what was learned; what the plays agree on is the estimate, and where they differ is
 its range. What rests on a run of which nothing is known is not foretold. Costly, so that it is
-never part of a scheduling pass; it looks at a copy and changes nothing.
+never part of a scheduling pass; it looks at a copy and changes nothing. Who is set aside is not foretold, but
+whoever of them comes to its turn in a play stands in the way of others as it will then (``foreseen``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from .facts import order_of
+from .foreseen import foreseen
 from .history import History
 from .ledger import foreign_use
 from .messages import Exited, Launch, StopAttempt, Submitted
@@ -65,7 +67,7 @@ def foretold(state: State, now: float, recent: Sequence[Job] = (), *, most: int 
     if state.operations.drain is not None or not state.queue:
         return {}
     state = _apart(state)
-    ahead = _copied(state, order_of(state, now)[:most])
+    ahead = _copied(state, order_of(state, now)[:most], most)
     plays = [_Play(ahead, now, number, recent).run() for number in range(PLAYS)]
     told = {}
     for rank in ahead.queue.ages:
@@ -94,10 +96,11 @@ def _apart(state: State) -> State:
     return replace(state, held=held, past=replace(state.past, history=history))
 
 
-def _copied(state: State, waiting: Collection[JobId]) -> State:
-    """The busy jobs and these waiting ones on cards whose memory is free as soon as its job has ended."""
+def _copied(state: State, waiting: Collection[JobId], most: int) -> State:
+    """The busy jobs, these waiting ones and who comes after them, on cards that are free as soon as their jobs end."""
     settings = replace(state.settings, stale_after_s=math.inf, release_timeout_s=0.0)
     jobs = [*state.busy.values(), *(state.jobs[job_id] for job_id in waiting if job_id not in state.busy)]
+    jobs += foreseen(state, jobs, most)
     cards = [_card(gpu, state.held.grants.get(gpu.uuid, ())) for gpu in state.seen.values()]
     return State.begin(settings, jobs, cards, state.operations, state.past)
 
@@ -129,6 +132,7 @@ class _Play:
         self.agenda: list[tuple[float, JobId, int]] = []  # when, whose end, of which attempt; "" = only a pass
         self.starts: dict[JobId, float] = {}
         self.left = {rank.job_id for rank in state.queue.ages}
+        self.passes = MOST_PASSES + len(state.asides.waiting)
         for job in state.busy.values():
             if job.phase.active and (at := self._end_of(job)) < math.inf:
                 heappush(self.agenda, (at, job.id, job.attempt))
@@ -136,7 +140,7 @@ class _Play:
     def run(self) -> Mapping[JobId, float]:
         until = self.now + FARTHEST_S
         self._pass()
-        for _ in range(MOST_PASSES):
+        for _ in range(self.passes):
             self.now = min(self.agenda[0][0] if self.agenda else math.inf, _at(self.comes))
             if not self.left or self.now > until:
                 break

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpusched.core.asked import After, Member
 from jupyter_gpusched.core.estimate import MOST_JOBS, PLAYS, foretold
-from jupyter_gpusched.core.messages import Drained, Reserved
+from jupyter_gpusched.core.messages import Drained, HoldRequested, Reserved
+from jupyter_gpusched.core.model import Priority
 from jupyter_gpusched.core.operations import Reservation
 from tests.core.conftest import G, World, card, job
 
@@ -179,3 +181,48 @@ def test_no_start_is_foretold_within_a_window_in_which_the_job_may_not_start():
     world.submit(named("wait0001", "train", vram=20 * G))
     start = start_of(world, "wait0001")
     assert window.end <= start.earliest <= start.at <= start.latest
+
+
+# --- who is set aside ------------------------------------------------------------------------
+
+
+def elements(count, throttle):
+    members = (Member("array001", number, throttle) for number in range(count))
+    urgent = {"vram": 20 * G, "priority": Priority.HIGH}
+    return [replace(named(f"elem{at:04}", "train", **urgent), member=member) for at, member in enumerate(members)]
+
+
+def test_elements_that_wait_for_their_turn_are_counted_as_they_come_to_it(world):
+    world.submit(*elements(4, 1))
+    world.now += 1.0
+    world.submit(named("wait0001", "train", vram=20 * G))
+    begun = world.now
+    start = start_of(world, "wait0001")
+    assert begun + 3600 < start.at < begun + 4400
+    assert foretold(world.state, world.now).keys() == {"wait0001"}
+
+
+def test_a_job_that_waits_for_another_is_counted_from_that_ones_end_on(world):
+    world.submit(named("first001", "train", vram=20 * G))
+    world.submit(replace(named("second01", "train", vram=20 * G), after=After(("first001",)), priority=Priority.HIGH))
+    world.submit(replace(named("third001", "train", vram=20 * G), after=After(("second01",)), priority=Priority.HIGH))
+    world.submit(named("wait0001", "train", vram=20 * G))
+    begun = world.now
+    assert begun + 2700 < start_of(world, "wait0001").at < begun + 3300
+
+
+def test_who_is_held_and_who_waits_for_a_held_one_keep_nobody_waiting(world):
+    world.submit(named("runs0001", "train", vram=20 * G))
+    world.submit(replace(named("held0001", "train", vram=20 * G), priority=Priority.HIGH))
+    world.tell(HoldRequested("held0001", "ann"))
+    world.submit(replace(named("after001", "train", vram=20 * G), after=After(("held0001",))))
+    world.submit(named("wait0001", "train", vram=20 * G))
+    begun = world.now
+    assert begun + 900 < start_of(world, "wait0001").at < begun + 1100
+
+
+def test_of_a_long_array_no_more_elements_are_counted_than_are_looked_at(world):
+    world.submit(*elements(1000, 1))
+    world.submit(named("wait0001", "train", vram=20 * G))
+    told = foretold(world.state, world.now, most=8)
+    assert world.now + 9 * 900 < told["wait0001"].at < world.now + 9 * 1100
