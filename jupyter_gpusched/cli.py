@@ -195,9 +195,9 @@ def _print_json(value: object) -> None:
 
 
 def _ls(asked: argparse.Namespace) -> int:
-    views = _client().jobs(
-        phase=asked.phase, name=asked.name, array=asked.array, limit=asked.limit, all_users=asked.all_users
-    )
+    from .jobcommands import listed
+
+    views = listed(_client(), asked)
     if asked.json:
         _print_json(views)
     elif views or sys.stdout.isatty():

@@ -75,6 +75,16 @@ def _tell(target: str, answer: dict[str, Any], act: str) -> None:
         print(f"{target} {answer['phase'] if act == 'cancel' or answer['phase'] != 'queued' else done}")
 
 
+def listed(client: Client, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """What ``ls`` is asked for. Raises ``UnknownJob`` for an array that there is not: nothing of it would say so."""
+    views = client.jobs(
+        phase=asked.phase, name=asked.name, array=asked.array, limit=asked.limit, all_users=asked.all_users
+    )
+    if asked.array is not None and not views:
+        client.array(asked.array)
+    return views
+
+
 def show_array(client: Client, target: str, *, as_json: bool) -> int:
     """An array as a whole."""
     from .describe import array_details

@@ -26,6 +26,10 @@ WORD = re.compile(r"[A-Za-z_]\w*=")
 """How a word of a sweep begins; by it further ones are known after ``--sweep``."""
 
 _RANGE = re.compile(r"(-?\d{1,15})\.\.(-?\d{1,15})(?:\.\.(\d{1,15}))?")
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_NO_RANGE = re.compile(rf"{_NUMBER}\.\.{_NUMBER}(?:\.\.{_NUMBER})?")
+"""What is meant as a range, but not one of whole numbers."""
+
 _PIECE = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^,]*?)\s*(?:,|$)""")
 _EXAMPLE = "For example --sweep lr=0.1,0.01 seed=1..5."
 
@@ -47,7 +51,10 @@ def read(words: Iterable[str]) -> dict[str, list[Swept]]:
 
 
 def values_of(text: str) -> Iterable[Swept]:
-    """``0.1,0.01`` or ``1..5`` or ``0..100..10``; each a Python literal where it is one, else text."""
+    """``0.1,0.01`` or ``1..5`` or ``0..100..10``; each a Python literal where it is one, else text.
+
+    Raises ``BadRequest`` for ranges of other numbers than whole ones.
+    """
     if not text:
         return
     at = 0
@@ -57,6 +64,13 @@ def values_of(text: str) -> Iterable[Swept]:
         at = found.end()
         if (span := _RANGE.fullmatch(found[1])) is not None:
             yield from _range(int(span[1]), int(span[2]), int(span[3] or 1))
+        elif _NO_RANGE.fullmatch(found[1]):
+            raise BadRequest(
+                f"sweep: {found[1]} is no range: ranges are of whole numbers, with a step above zero.",
+                field="sweep",
+                hint="Give the values one by one, as in lr=0.1,0.2,0.3, or in quotes if they are text. "
+                "Ranges that work: 1..5, 0..100..10.",
+            )
         else:
             yield _literal(found[1])
         if at == len(text) and text[-1] != ",":

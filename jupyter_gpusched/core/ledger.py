@@ -198,6 +198,7 @@ def check_fits(request: Request, gpus: Iterable[Gpu], settings: Settings, *, cau
         raise _no_card(request, cause)
     fitting = [gpu for gpu in known if serves(gpu, request)]
     _check_count(request, known, fitting)
+    _check_wishes(request, known)
     sizes = sorted((usable(gpu, settings) for gpu in fitting), reverse=True)
     largest = sizes[request.gpus - 1]
     if request.vram is not None and request.vram > largest:
@@ -242,6 +243,16 @@ def _check_count(request: Request, known: Sequence[Gpu], fitting: Sequence[Gpu])
             f"gpus: the job asks for {request.gpus} GPUs, this machine can give {len(fitting)}{model}.{split}",
             field="gpus",
             hint=f"Ask for at most {max(1, len(fitting))}.",
+        )
+
+
+def _check_wishes(request: Request, known: Sequence[Gpu]) -> None:
+    """A wish may remain one, but not for a card that there is not."""
+    names = {name for gpu in known for name in (gpu.uuid, str(gpu.index))}
+    if unknown := [wish for wish in request.preferred_gpus if wish not in names]:
+        listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in known)
+        raise BadRequest(
+            f"preferred_gpus: there is no GPU {unknown[0]!r}.", field="preferred_gpus", hint=f"There are: {listed}."
         )
 
 

@@ -250,6 +250,9 @@ def test_a_terminal_submits_a_sweep_and_acts_on_it(client, host, tmp_path, monke
     assert "4: 2 failed, 2 succeeded" in capsys.readouterr().out
     assert cli.main(["ls", "--array", array_id]) == 0
     assert "train.py[3]" in capsys.readouterr().out
+    assert cli.main(["ls", "--array", array_id, "--phase", "running"]) == 0
+    assert cli.main(["ls", "--array", "zzz"]) == 2
+    assert "There is no job 'zzz'" in capsys.readouterr().err
     assert cli.main(["resubmit", "--gpus", "0", array_id]) == 2  # vram together with gpus 0
     assert "vram" in capsys.readouterr().err
     assert cli.main(["resubmit", "--json", array_id]) == 0

@@ -24,6 +24,7 @@ from jupyter_gpusched.sweeps import applied, combinations, read, values_of
         ("a b, c", ["a b", "c"]),
         ("", []),
         ("(1,'a'b", ["(1", "'a'b"]),
+        ("'0.1..0.5',../data,a..z", ["0.1..0.5", "../data", "a..z"]),
     ],
 )
 def test_values_are_literals_where_they_are_and_text_otherwise(text, values):
@@ -42,6 +43,10 @@ def test_values_are_literals_where_they_are_and_text_otherwise(text, values):
         (["lr=1,"], "ends with a comma"),
         (["n=1..1000000"], "too many values"),
         (["n=1..5..0"], "too many values"),
+        (["lr=0.1..0.5"], r"0\.1\.\.0\.5 is no range: ranges are of whole numbers"),
+        (["lr=1e-4..1e-2"], "is no range"),
+        (["lr=7,0..1..0.1"], r"0\.\.1\.\.0\.1 is no range"),
+        (["n=1..5..-1"], "is no range"),
     ],
 )
 def test_what_is_no_sweep_is_refused(words, said):

@@ -95,6 +95,15 @@ def test_a_simulated_card_can_be_used_to_the_last_mib():
         check_fits(Request(vram=parse_mib("24G")), simulated, SETTINGS)
 
 
+@pytest.mark.parametrize("wish", ["7", "GPU-7", "00"])
+def test_a_wish_for_a_card_that_there_is_not_is_refused_with_those_that_there_are(wish):
+    check_fits(Request(vram=1024, preferred_gpus=("1", "GPU-0")), REAL, SETTINGS)
+    with pytest.raises(BadRequest, match=f"there is no GPU '{wish}'") as refusal:
+        check_fits(Request(vram=1024, preferred_gpus=("1", wish)), REAL, SETTINGS)
+    assert refusal.value.field == "preferred_gpus"
+    assert refusal.value.hint == "There are: 0 (GPU-0), 1 (GPU-1)."
+
+
 def test_the_amount_in_the_hint_fits_in_its_short_form_too():
     with pytest.raises(NeverFits) as refusal:
         check_fits(Request(vram=parse_mib("99G")), [card(total=24330)], SETTINGS)
