@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.asked import After, Member
-from jupyter_gpusched.core.booking import Clash
+from jupyter_gpusched.core.booking import Clash, assigned
 from jupyter_gpusched.core.explain import positions, waiting_all
 from jupyter_gpusched.core.ledger import read_books
 from jupyter_gpusched.core.messages import (
@@ -46,7 +46,7 @@ from jupyter_gpusched.core.schedule import next_wakeup, schedule
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, card, job, record
 
-WHILE_DRAINED = {"released", "evicted", "unreserved"}
+WHILE_DRAINED = {"released", "evicted", "unreserved", "reservation_settled"}
 """What is decided on a drained machine too: memory is let go of, and reservations begin and end."""
 
 
@@ -217,6 +217,9 @@ class Core(RuleBasedStateMachine):
             self.happen(Reserved(wanted))
         except Clash:
             assert self.state is before
+        was, now = (assigned(one.operations.reservations.values(), one.gpus.values()) for one in (before, self.state))
+        begun = {one.id for one in before.operations.reservations.values() if one.start <= self.now < one.end}
+        assert all(set(was[one]) == set(now[one]) for one in begun)
 
     @rule()
     def unreserve(self):
