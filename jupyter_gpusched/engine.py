@@ -58,7 +58,7 @@ from .core.model import (
     Work,
 )
 from .core.past import Past
-from .core.schedule import next_wakeup
+from .core.schedule import awaits_memory, next_wakeup
 from .core.state import State
 from .core.streaks import since
 from .keys import Keys
@@ -137,6 +137,7 @@ class Engine:
         self._inbox: list[Stimulus] = []
         self._arrived = anyio.Event()
         self._sample_wanted = anyio.Event()
+        self._looked_at = -math.inf
         self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
         self._keys = Keys(store)
         # SQLite has one writer; one thread also keeps the order of transactions.
@@ -257,6 +258,12 @@ class Engine:
             watchers.discard(event)
             if not watchers:
                 del self._watchers[job_id]
+
+    def wake(self) -> None:
+        """Set all events that ``watch`` gave, although nothing has changed: who waits is to look whether to go on."""
+        for watchers in [*self._watchers.values()]:
+            for event in watchers:
+                event.set()
 
     async def cards_seen(self) -> None:
         """Return once cards are known, or it is certain enough that there are none; at once but after a recovery."""
@@ -484,7 +491,7 @@ class Engine:
                 # Its end may have arrived in the same batch: then there is nothing left to stop.
                 if (job := self.state.jobs.get(job_id)) is not None:
                     self._launcher.stop(job, attempt, reason, grace_s, self.folder(job_id))
-            case SampleNow() if self.state.releasing:
+            case SampleNow() if awaits_memory(self.state):
                 self._sample_wanted.set()
 
     async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:
@@ -500,12 +507,14 @@ class Engine:
     # --- the cards --------------------------------------------------------------------
 
     async def _keep_sampling(self) -> None:
-        """Once per interval, and at once when memory may have been freed."""
+        """Once per interval since the last look, whoever watches; at once when memory is freed that a job waits for."""
         while True:
-            with anyio.move_on_after(self._sample_interval_s):
+            due = self._looked_at + self._sample_interval_s
+            with anyio.move_on_after(due - anyio.current_time()):
                 await self._sample_wanted.wait()
-            self._sample_wanted = anyio.Event()
-            self.post(Sampled(await self._sample()))
+            if self._sample_wanted.is_set() or self._looked_at + self._sample_interval_s <= anyio.current_time():
+                self._sample_wanted = anyio.Event()
+                self.post(Sampled(await self._sample()))
 
     async def _sample(self) -> tuple[Gpu, ...]:
         grants = [
@@ -517,7 +526,9 @@ class Engine:
             for job in self.state.busy.values()
             for grant in job.grants
         ]
-        return await self.gpus.sample(grants, now=self.clock())
+        gpus = await self.gpus.sample(grants, now=self.clock())
+        self._looked_at = anyio.current_time()
+        return gpus
 
     # --- small parts ------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from tornado.iostream import StreamClosedError
 from . import wire
 from .core.model import JobId, NotAllowed, Unauthorized, Unavailable
 from .core.operations import Alert
-from .desk import Desk, Handler, first_of
+from .desk import Desk, Handler
 from .growth import Reach
 from .ports import Recorded
 from .views import Views
@@ -49,7 +49,8 @@ class EventsHandler(Handler):
 
     def initialize(self, desk: Desk) -> None:
         super().initialize(desk)
-        self._gone = anyio.Event()
+        self._gone = False
+        self._changed: anyio.Event | None = None  # for which the stream waits; set when its reader is gone, too
         self._sent_at = self._admitted_at = time.monotonic()
         self._gpus: list[wire.GpuView] | None = None
         self._told: dict[JobId, Reach] = {}
@@ -68,7 +69,9 @@ class EventsHandler(Handler):
         return self._of_everybody or owner == self.caller.user
 
     def on_connection_close(self) -> None:
-        self._gone.set()
+        self._gone = True
+        if self._changed is not None:
+            self._changed.set()
         super().on_connection_close()
 
     async def _begin(self, after: int | None) -> int:
@@ -83,7 +86,7 @@ class EventsHandler(Handler):
         engine = self.desk.engine
         await self.desk.growth.look(job for job in engine.state.busy.values() if job.phase.active)
         seq, views = engine.last_seq, self.views()  # of one moment, however long it takes to show them
-        gpus, alerts, shown = views.gpus(), views.alerts(), []
+        gpus, alerts, shown = self.desk.card_frames.of(views), views.alerts(), []
         jobs = [job for job in views.state.jobs.values() if self._is_told_of(job.owner)]
         for part in batched(jobs, AT_ONCE):
             shown += views.jobs(part)
@@ -94,8 +97,8 @@ class EventsHandler(Handler):
 
     async def _follow(self, after: int) -> None:
         engine, closing = self.desk.engine, self.desk.closing
-        while not closing.is_set() and not self._gone.is_set() and await self._still_admitted():
-            changed = engine.watch(None)
+        while not closing.is_set() and not self._gone and await self._still_admitted():
+            changed = self._changed = engine.watch(None)
             try:
                 after = await self._send_journal(after)
                 if not self._unread():
@@ -103,7 +106,8 @@ class EventsHandler(Handler):
                     await self._send_gpus(after)
                 if time.monotonic() - self._sent_at > LONGEST_SILENCE_S:
                     await self._send_line(b"")
-                await first_of(changed.wait(), closing.wait(), self._gone.wait())
+                if not (self._gone or closing.is_set()):
+                    await changed.wait()
             finally:
                 engine.unwatch(None, changed)
 
@@ -138,10 +142,11 @@ class EventsHandler(Handler):
             after = records[-1].seq
 
     async def _send_gpus(self, after: int) -> None:
-        gpus = self.views().gpus()
-        if gpus != self._gpus:
+        views, frames = self.views(), self.desk.card_frames
+        gpus = frames.of(views)
+        if gpus is not self._gpus and gpus != self._gpus:
             self._gpus = gpus
-            await self._send(wire.GpusFrame(seq=after, gpus=gpus))
+            await self._send_line(frames.line(views, after))
 
     async def _send_outputs(self, after: int) -> None:
         jobs = self.desk.engine.state.jobs

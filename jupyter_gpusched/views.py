@@ -18,7 +18,7 @@ from .core.choice import told
 from .core.estimate import Start
 from .core.explain import explanation, waiting, waiting_all
 from .core.ledger import Card, read_books
-from .core.model import Attempt, Foreign, Gpu, GpuUuid, Grant, GrantState, Job, JobId, Phase
+from .core.model import Attempt, Foreign, Gpu, GpuUuid, Grant, GrantState, Job, JobId, Opener, Phase
 from .core.operations import Alert, Reservation
 from .core.release import is_earlier, use_of
 from .core.reservations import reaching_in
@@ -131,8 +131,9 @@ class Views:
             mine=one.user == self.caller.user,
         )
 
-    def gpus(self) -> list[wire.GpuView]:
-        cards = read_books(self.state, self.now).cards
+    def gpus(self, books: Mapping[GpuUuid, Card] | None = None) -> list[wire.GpuView]:
+        """The cards by index. ``books``: the ledger's, when they have been read for others already."""
+        cards = read_books(self.state, self.now).cards if books is None else books
         reserved = self.reservations()
         return [self._gpu(gpu, cards.get(gpu.uuid), reserved) for gpu in sorted(self.state.gpus.values(), key=_order)]
 
@@ -160,9 +161,7 @@ class Views:
             + [self._foreign(process) for process in gpu.foreign],
             unattributed_mib=gpu.unattributed,
             device_file=gpu.device_file,
-            opened_by=[
-                wire.DeviceUser(pid=opener.pid, program=opener.program, user=opener.user) for opener in gpu.opened_by
-            ],
+            opened_by=[self._opener(opener) for opener in gpu.opened_by],
             reservations=[one for one in reserved if any(ref.uuid == gpu.uuid for ref in one.gpus)],
         )
 
@@ -191,6 +190,7 @@ class Views:
             promised_mib=grant.promised,
             since=grant.since,
             notebook=job.notebook if own else None,
+            mine=job.owner == self.caller.user,
         )
 
     def _foreign(self, process: Foreign) -> wire.Holder:
@@ -205,7 +205,12 @@ class Views:
             promised_mib=None,
             since=process.since,
             notebook=process.notebook if self._sees(process.user) else None,
+            mine=process.user == self.caller.user,
         )
+
+    def _opener(self, process: Opener) -> wire.DeviceUser:
+        program = process.program if self._sees(process.user) else None
+        return wire.DeviceUser(pid=process.pid, program=program, user=process.user)
 
     # --- alerts -------------------------------------------------------------------------
 

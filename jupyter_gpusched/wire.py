@@ -186,6 +186,7 @@ class Holder(msgspec.Struct, kw_only=True):
     promised_mib: int | None
     since: float | None
     notebook: str | None
+    mine: bool = False  # of the caller
 
 
 class HealthOfGpu(msgspec.Struct, kw_only=True):
@@ -196,10 +197,13 @@ class HealthOfGpu(msgspec.Struct, kw_only=True):
 
 
 class DeviceUser(msgspec.Struct, kw_only=True):
-    """A process that has a card's device file open, although the driver does not list it."""
+    """A process that has a card's device file open, although the driver does not list it.
+
+    program  is told to the process's user and to administrators; null for others.
+    """
 
     pid: int
-    program: str
+    program: str | None
     user: str | None
 
 
@@ -300,6 +304,8 @@ class Health(msgspec.Struct, kw_only=True):
     isolation: str = "none"  # none | bwrap
     drained: Drained | None = None
     live_jobs: int = 0  # of the caller, that have not ended
+    user: str = ""  # the caller, as the owner of jobs
+    admin: bool = False  # whether the caller runs this machine
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

@@ -96,7 +96,7 @@ def make_durable(folder: str, name: str) -> None:
 
 
 def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # as above
     try:
         os.fsync(descriptor)
     finally:

@@ -47,7 +47,7 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
     >
       <div className="gpusched-head">
         <span className="gpusched-gpu-name" title={`${gpu.name} · ${gpu.uuid}`}>
-          <b>GPU {gpu.index}</b> {gpu.name}
+          <b>GPU {gpu.index}</b> {shortName(gpu)}
         </span>
         {gpu.simulated && <Simulated />}
         <span className="gpusched-space" />
@@ -68,6 +68,11 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
       {gpu.health.status !== 'lost' && <Minutes gpu={gpu} samples={props.samples} />}
     </li>
   );
+}
+
+/** Without what all names of its kind begin with; the whole one is said where one points. */
+function shortName({ name }: GpuView): string {
+  return name.replace(/^(NVIDIA (GeForce )?|Simulated )/, '');
 }
 
 /** Load and temperature, where the card tells. */
@@ -165,7 +170,10 @@ function wordsOf({ kind, mib: amount, holder }: Share, gpu: GpuView): string {
   if (kind === 'free') {
     return trans.__('free: %1', mib(amount));
   }
-  const suspects = gpu.opened_by.map(({ pid, program, user }) => `${program} ${pid}${user ? ` (${user})` : ''}`);
+  const suspects = gpu.opened_by.map(({ pid, program, user }) => {
+    const named = program === null ? trans.__('process %1', pid) : `${program} ${pid}`;
+    return user ? `${named} (${user})` : named;
+  });
   return suspects.length
     ? trans.__('outside the queue, no process admits to it: %1; %2 has the card open', mib(amount), suspects.join(', '))
     : trans.__('outside the queue, nobody known: %1', mib(amount));
