@@ -84,11 +84,12 @@ class Admission:
 
     async def _submit(self, raws: Sequence[Raw], *, by: Caller, array: wire.ArrayRequest | None = None) -> list[JobId]:
         engine = self._engine
-        if array is not None and len(raws) > wire.LARGEST_ARRAY:
+        if len(raws) > wire.LARGEST_ARRAY:  # all others would wait until it is written down
+            many, more = ("an array", "arrays") if array is not None else ("a batch", "batches")
             raise BadRequest(
-                f"jobs: an array of {len(raws)} elements is too large; at most {wire.LARGEST_ARRAY}.",
+                f"jobs: {many} of {len(raws)} is too large; at most {wire.LARGEST_ARRAY} jobs are taken at a time.",
                 field="jobs",
-                hint="Submit several arrays, or let each element do more.",
+                hint=f"Submit several {more}, or let each job do more.",
             )
         await engine.cards_seen()
         throttle = None if array is None else array.throttle

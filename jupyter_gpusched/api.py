@@ -5,7 +5,6 @@ It asks engine and admission and decides nothing.
 
 from __future__ import annotations
 
-import os
 import re
 from http import HTTPStatus
 from typing import Any
@@ -13,32 +12,26 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
-from tornado.httputil import HTTPOutputError
-from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError
 
 from . import wire
 from .acting import ACTIONS
 from .bookings import ReservationHandler, ReservationsHandler
-from .core.model import BadRequest, GpuSchedError, Job, Phase, UnknownJob
-from .desk import Desk, Handler, first_of
+from .core.model import BadRequest, Job, Phase, UnknownJob
+from .desk import Desk, Handler
 from .engine import Engine
 from .events import EventsHandler
-from .launch import attempt as files
-from .launch.logs import log_size, read_chunk
 from .openapi import document
 from .operate import AlertsHandler, DrainHandler, QuarantineHandler, ResumeHandler, drained
 from .oversight import AdminLimitsHandler, LimitsHandler, LogOfEventsHandler, ReportHandler
 from .places import API
+from .reading import LogHandler, OfJob, OutputsHandler, ResultHandler
 from .respec import spec_of
 from .submission import read_order, read_submission
-from .targets import find, find_one
+from .targets import find
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
-LARGEST_CHUNK = 8 * 2**20
-PIECE = 2**20
-"""So much of a result is in memory at a time."""
 LIST_PATIENCE_S, SHOW_PATIENCE_S = 0.02, 0.5
 """So long an answer about waiting jobs waits for their probable start to be worked out."""
 
@@ -83,7 +76,7 @@ class GpusHandler(Handler):
     """GET gpus: every card with its figures and holders."""
 
     def get(self) -> None:
-        self.answer(wire.GpuList(items=self.views().gpus(), next_cursor=None))
+        self.answer(wire.GpuList(items=self.desk.card_frames.of(self.views()), next_cursor=None))
 
 
 class JobsHandler(Handler):
@@ -139,19 +132,6 @@ def _read_cursor(text: str | None) -> tuple[float, str] | None:
     return float(at), job_id
 
 
-class OfJob(Handler):
-    """Requests about one job of the caller's."""
-
-    async def find(self, job_id: str) -> Job:
-        return await find_one(job_id, self.desk.engine, self.caller.sees)
-
-    def attempt_of(self, job: Job) -> int:
-        number = self.number("attempt", job.attempt)
-        if number != job.attempt and number not in {attempt.number for attempt in job.attempts}:
-            raise BadRequest(f"attempt: job {job.id} has no attempt {number}.", field="attempt")
-        return int(number)
-
-
 class JobHandler(OfJob):
     """GET jobs/ID, with ``wait=final`` only when it is final or after ``timeout`` seconds; PATCH; DELETE."""
 
@@ -195,78 +175,10 @@ class JobHandler(OfJob):
                     try:
                         job = await self.find(job.id)
                         if not job.phase.final:
-                            await first_of(changed.wait(), self.desk.closing.wait())
+                            await changed.wait()
                     finally:
                         engine.unwatch(job.id, changed)
         return await self.find(job.id)
-
-
-class LogHandler(OfJob):
-    """GET jobs/ID/log: the bytes that an attempt wrote, from ``offset``; a header says where to go on."""
-
-    async def get(self, job_id: str) -> None:
-        job = await self.find(job_id)
-        number, folder = self.attempt_of(job), self.desk.engine.folder(job.id)
-        offset, limit = int(self.number("offset", 0)), int(self.number("limit", LARGEST_CHUNK, most=LARGEST_CHUNK))
-        chunk = await anyio.to_thread.run_sync(read_chunk, folder, number, offset, limit, limiter=self.desk.readers)
-        self.set_header("Content-Type", "application/octet-stream")
-        self.set_header("X-Gpusched-Log-Size", str(log_size(folder, number)))
-        self.set_header("X-Gpusched-Log-Next", str(chunk.following))
-        self.finish(chunk.data)
-
-
-class OutputsHandler(OfJob):
-    """GET jobs/ID/outputs: nbformat outputs from number ``after`` on; of many the ``newest`` bytes."""
-
-    async def get(self, job_id: str) -> None:
-        job = await self.find(job_id)
-        number, folder = self.attempt_of(job), self.desk.engine.folder(job.id)
-        after = int(self.number("after", 0))
-        final = job.phase.final or number != job.attempt
-        asked = self.number("newest")
-        newest = None if asked is None else int(asked)
-
-        def read() -> wire.Outputs:
-            if self.request.connection.stream.closed():  # type: ignore[union-attr]
-                return wire.Outputs(items=[], next=after, final=False, left_out=False)  # nobody waits any more
-            items, following, left_out = files.newest_outputs(folder, number, after, final=final, newest=newest)
-            return wire.Outputs(items=items, next=following, final=final, left_out=left_out)
-
-        self.answer(await anyio.to_thread.run_sync(read, limiter=self.desk.readers))
-
-
-class ResultHandler(OfJob):
-    """GET jobs/ID/result/NAME: the pickled value that the job left under this name."""
-
-    async def get(self, job_id: str, name: str) -> None:
-        job = await self.find(job_id)
-        with files.opened_result(self.desk.engine.folder(job.id), name) as found:
-            if found is None:
-                raise UnknownResult(job.id, name)
-            self.set_header("Content-Type", "application/octet-stream")
-            self.set_header("Content-Length", str(os.fstat(found).st_size))
-            try:
-                while piece := await anyio.to_thread.run_sync(os.read, found, PIECE, limiter=self.desk.readers):
-                    self.write(piece)
-                    await self.flush()  # no faster than it is taken
-            except (HTTPOutputError, StreamClosedError):  # it was made shorter or longer meanwhile, or nobody reads on
-                self._break_off()
-            else:
-                self.finish()
-
-    def _break_off(self) -> None:
-        """A half answer must not look like a whole one."""
-        if not self.request.connection.stream.closed():  # type: ignore[union-attr]
-            self.request.connection.stream.close()  # type: ignore[union-attr]
-
-
-class UnknownResult(UnknownJob):
-    code = "unknown_result"
-
-    def __init__(self, job_id: str, name: str) -> None:
-        GpuSchedError.__init__(
-            self, f"Job {job_id} left no result {name!r}.", field="name", hint="Ask for results with `--out NAME`."
-        )
 
 
 class SpecHandler(OfJob):

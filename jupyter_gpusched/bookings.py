@@ -19,10 +19,11 @@ from .core.messages import Reserved, Unreserved
 from .core.model import BadRequest, Gpu, NotAllowed
 from .core.operations import Reservation
 from .core.quantities import parse_seconds, show_seconds
-from .desk import Handler, UnknownReservation
+from .desk import Handler
 from .drafts import new_id
 from .localtime import day_of, moment, names_day, zone_of
 from .operate import cause_of, find_gpu
+from .refusals import UnknownReservation
 
 LONGEST_S = 31 * 86400.0
 FARTHEST_S = 366 * 86400.0

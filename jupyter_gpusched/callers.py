@@ -133,7 +133,16 @@ def overflow_uid() -> int:
 
 def peer_uid(request: HTTPServerRequest) -> int:
     """The user of the process at the other end of the socket, by its credentials at connect time."""
-    peer: socket.socket = request.connection.stream.socket  # type: ignore[union-attr]
+    uid = uid_at_other_end(request.connection.stream.socket)  # type: ignore[union-attr]
+    if uid is None:
+        raise NotAllowed("Only on a unix socket does the kernel say who asks.")
+    return uid
+
+
+def uid_at_other_end(peer: socket.socket) -> int | None:
+    """None where the kernel does not say: on anything but a unix socket."""
+    if peer.family != socket.AF_UNIX:
+        return None
     _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(uid)
 

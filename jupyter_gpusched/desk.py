@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,20 +23,18 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from . import wire
 from .admission import LARGE, Admission
+from .bodies import Bodies
 from .callers import Caller, Doorkeeper
 from .core.limits import Limits
 from .core.model import (
     BadRequest,
     GpuSchedError,
-    IllegalTransition,
     NotAllowed,
     Unauthorized,
-    Unavailable,
-    UnknownJob,
-    WrongPhase,
 )
 from .engine import Engine
 from .foresight import Foresight
+from .frames import CardFrames
 from .gpus import parse_simulation
 from .growth import Growth
 from .history import History
@@ -44,7 +42,9 @@ from .launch.means import Means
 from .limits_file import read_limits
 from .pace import Pace
 from .places import HostRecord
-from .ports import DuplicateKey
+from .readers import Readers
+from .refusals import STATUS, Conflict, GivesWay, MethodNotAllowed, TooLarge, TooManyRequests, TooMuchAtOnce
+from .standings import Standings
 from .tail import Tail
 from .views import Views
 
@@ -63,72 +63,6 @@ ENDLESS = 2**50
 """No body is refused before it was read: a refusal in mid-sending reaches nobody."""
 
 
-class Conflict(GpuSchedError):
-    """The client's idea of this host is wrong (other simulation, other API)."""
-
-    code = "simulation_mismatch"
-
-
-class MethodNotAllowed(GpuSchedError):
-    code = "method_not_allowed"
-
-
-class UnknownReservation(GpuSchedError):
-    code = "unknown_reservation"
-
-    def __init__(self, reservation_id: str) -> None:
-        super().__init__(
-            f"There is no reservation {reservation_id!r}.",
-            field="id",
-            hint="`jupyter gpusched reservations` lists them; one that is over has ended by itself.",
-        )
-
-
-class TooLarge(GpuSchedError):
-    code = "too_large"
-
-
-class TooManyRequests(GpuSchedError):
-    """``after_s``: seconds after which the next one is admitted."""
-
-    code = "too_many_requests"
-
-    def __init__(self, user: str, pace: Pace, after_s: float) -> None:
-        super().__init__(
-            f"{user} asks too much: {pace.burst} requests at once and {pace.per_s:g} a second are answered.",
-            hint="Ask again in a moment (`Retry-After` says when). Submit many jobs as one batch or array; "
-            "follow `events` instead of asking again and again.",
-        )
-        self.after_s = after_s
-
-
-class GivesWay(Conflict):
-    """As above, and this host ends: the next one can be as the client asks."""
-
-    code = wire.GIVES_WAY
-
-
-STATUS: dict[type[GpuSchedError], HTTPStatus] = {
-    BadRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
-    DuplicateKey: HTTPStatus.CONFLICT,
-    UnknownJob: HTTPStatus.NOT_FOUND,
-    UnknownReservation: HTTPStatus.NOT_FOUND,
-    Unauthorized: HTTPStatus.UNAUTHORIZED,
-    NotAllowed: HTTPStatus.FORBIDDEN,
-    Conflict: HTTPStatus.CONFLICT,
-    IllegalTransition: HTTPStatus.CONFLICT,
-    WrongPhase: HTTPStatus.CONFLICT,
-    MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
-    TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
-    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-}
-"""The only place where an error becomes an HTTP status."""
-
-
-READERS = 4
-
-
 @dataclass
 class Desk:
     """What the handlers work with, and when somebody last came."""
@@ -144,17 +78,22 @@ class Desk:
     foresight: Foresight
     limits_file: str = ""
     pace: Pace | None = None
-    largest_body: int = LARGEST_BODY
+    bodies: Bodies = field(default_factory=lambda: Bodies(LARGEST_BODY))
     closing: anyio.Event = field(default_factory=anyio.Event)
     gives_way: anyio.Event = field(default_factory=anyio.Event)
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
     tail: Tail = field(init=False)
-    readers: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(READERS))
-    """Who reads in users' folders, whose files are as large as they like, takes no thread from the rest."""
+    standings: Standings = field(default_factory=Standings)
+    readers: Readers = field(default_factory=Readers)
+    card_frames: CardFrames = field(default_factory=CardFrames)
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.engine)
+
+    @property
+    def largest_body(self) -> int:
+        return self.bodies.each
 
     def read_limits(self) -> Limits:
         """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""
@@ -164,6 +103,11 @@ class Desk:
         """Raises ``TooManyRequests`` for somebody who asks faster than a service for several users answers."""
         if self.pace is not None and (after_s := self.pace.wait_s(caller.user)):
             raise TooManyRequests(caller.user, self.pace, after_s)
+
+    def close(self) -> None:
+        """Let the long answers end."""
+        self.closing.set()
+        self.engine.wake()
 
     def idle_for(self) -> float:
         """Seconds without a live job, a request or an open stream."""
@@ -193,7 +137,7 @@ class Handler(RequestHandler):
         self.desk = desk
         self._body = bytearray()
         self._body_size = 0
-        self._refused = self._stranger = False
+        self._refused = self._stranger = self._crowded = self._read = self._hung_up = False
 
     @classmethod
     def methods(cls) -> list[str]:
@@ -249,11 +193,12 @@ class Handler(RequestHandler):
             halted=engine.store_cause,
             progress=self.desk.growth.progress(),
             starts=self.desk.foresight.start,
+            standings=self.desk.standings.at,
         )
 
     async def views_now(self) -> Views:
         """As ``views``, knowing how far the running jobs are: open streams look all the time, else this one does."""
-        active = [job for job in self.desk.engine.state.jobs.values() if job.phase.active]
+        active = [job for job in self.desk.engine.state.busy.values() if job.phase.active]
         if active and not self.desk.growth.seen_within(KNOWN_S):
             await self.desk.growth.look(active)
         return self.views()
@@ -272,12 +217,27 @@ class Handler(RequestHandler):
         self._body_size += len(chunk)
         if self._stranger and self._body_size > MOST_DROPPED:
             self._hang_up()
-        elif not self._refused and max(self._body_size, self._announced()) <= self.desk.largest_body:
+        elif self._refused or self._crowded or max(self._body_size, self._announced()) > self.desk.largest_body:
+            self._drop_body()
+        elif self.desk.bodies.take(self.caller.user, len(chunk), of=self._body_size):
             self._body += chunk
         else:
-            self._body.clear()
+            self._crowded = True
+            self._drop_body()
+
+    def _drop_body(self) -> None:
+        if self._body:
+            self.desk.bodies.give_back(self.caller.user, len(self._body))
+            self._body = bytearray()
+
+    def on_connection_close(self) -> None:
+        if not self._read:
+            self._hung_up = True
+            self._drop_body()
+        super().on_connection_close()
 
     def on_finish(self) -> None:
+        self._drop_body()
         if self._stranger and self._announced() > MOST_DROPPED:
             self._hang_up()
 
@@ -291,6 +251,9 @@ class Handler(RequestHandler):
 
     async def body(self) -> Any:
         """What was sent, as JSON; an empty object when nothing was. What is large is decoded beside the loop."""
+        if self._hung_up:  # nobody waits for what half a request would mean
+            raise HTTPError(HTTPStatus.BAD_REQUEST)
+        self._read = True
         return await anyio.to_thread.run_sync(self._decoded) if len(self._body) > LARGE else self._decoded()
 
     def _decoded(self) -> Any:
@@ -300,6 +263,8 @@ class Handler(RequestHandler):
                 f"The request has {self._body_size / 2**20:.1f} MiB; at most {most:.1f} MiB are read.",
                 hint="Save large data to a file and read it in the job.",
             )
+        if self._crowded:
+            raise TooMuchAtOnce
         nested = self._body.count(b"[") + self._body.count(b"{")  # a payload, in base64, has none of these
         if nested > MOST_NESTED or self._body.count(b",") > MOST_VALUES:
             raise TooLarge(
@@ -344,18 +309,6 @@ class Handler(RequestHandler):
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, (GpuSchedError, StreamClosedError)):
             super().log_exception(typ, value, tb)
-
-
-async def first_of(*waits: Awaitable[None]) -> None:
-    """Return when the first of them does; the others are given up."""
-    async with anyio.create_task_group() as tasks:
-
-        async def one(wait: Awaitable[None]) -> None:
-            await wait
-            tasks.cancel_scope.cancel()
-
-        for wait in waits:
-            tasks.start_soon(one, wait)
 
 
 def _check_simulation(asked: str | None, desk: Desk) -> None:

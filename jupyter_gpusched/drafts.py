@@ -26,6 +26,7 @@ from .core.state import State
 from .launch.acting import acting_as
 from .launch.owners import Owner
 from .learning import code_of, learned
+from .named_files import kernels_own
 from .notebooks import read_notebook
 from .ports import GpuProvider, Store
 from .submission import read_job
@@ -146,11 +147,31 @@ def _check_work(work: Work) -> None:
     _check_folder(work)
     if work.kind is Kind.SCRIPT:
         _check_script(work)
-    if work.python is not None and shutil.which(work.python, path=work.env.get("PATH")) is None:
+    elif work.kind is Kind.NOTEBOOK:
+        _refuse_kernels_own("path", Path(work.cwd, work.path or ""))
+    if work.python is not None:
+        _check_python(work.python, work)
+
+
+def _check_python(python: str, work: Work) -> None:
+    found = shutil.which(python, path=work.env.get("PATH"))
+    if found is None:
         raise BadRequest(
-            f"python: there is no interpreter {work.python!r}.",
+            f"python: there is no interpreter {python!r}.",
             field="python",
             hint="Give the full path of a Python, for example ~/venv/bin/python.",
+        )
+    _refuse_kernels_own("python", Path(work.cwd, found))
+
+
+def _refuse_kernels_own(field: str, path: Path | str) -> None:
+    """What cannot be checked for the job, since there the same name is something else."""
+    if (place := kernels_own(path)) is not None:
+        raise BadRequest(
+            f"{field}: {str(path)!r} leads to {place!r}, which is no place for files of jobs.",
+            field=field,
+            hint="What lies in /proc, /sys and /dev is the kernel's, and another thing for each process: "
+            "name a file or folder on a disk, or in /dev/shm.",
         )
 
 
@@ -176,6 +197,7 @@ def _surroundings(owner: str, home: str, runs_as: Owner | None) -> dict[str, str
 def _check_folder(work: Work) -> None:
     if not Path(work.cwd).is_absolute():
         raise BadRequest(f"cwd: {work.cwd!r} is not a full path.", field="cwd", hint="Start it with a slash.")
+    _refuse_kernels_own("cwd", work.cwd)
     if not os.path.isdir(work.cwd):  # noqa: PTH112  pathlib raises for a name that is too long
         raise BadRequest(
             f"cwd: there is no folder {work.cwd!r} on this machine.",
@@ -188,6 +210,7 @@ def _check_folder(work: Work) -> None:
 
 def _check_script(work: Work) -> None:
     script = Path(work.cwd, work.path or "")
+    _refuse_kernels_own("path", script)
     if not os.path.isfile(script):  # noqa: PTH113  see above
         raise BadRequest(
             f"path: there is no script {str(script)!r}.",

@@ -18,6 +18,7 @@ from .core.ledger import devices, serves, usable
 from .core.model import Job, Kind, Work
 from .core.quantities import Mib
 from .core.state import State
+from .named_files import read_file
 from .ports import Store
 
 LARGEST_READ = 4 * 2**20
@@ -57,8 +58,7 @@ def _parts(work: Work, name: str, notebook: bytes | None) -> list[str] | None:
 
 def _beginning(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
-            return hashlib.sha256(file.read(LARGEST_READ)).hexdigest()
+        return hashlib.sha256(read_file(path, LARGEST_READ)).hexdigest()
     except OSError:
         return None
 

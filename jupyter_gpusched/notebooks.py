@@ -7,10 +7,12 @@ executes anything and never changes the file.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from .core.model import BadRequest, Work
+from .named_files import read_file
 
 LARGEST_NOTEBOOK = 256 * 2**20
 
@@ -44,15 +46,16 @@ def read_notebook(work: Work, kept: bytes | None = None) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  pathlib raises for a name that is too long
         hint = "Check the name; it is looked up from the folder the job runs in."
         raise BadRequest(f"path: there is no notebook {str(path)!r}.", field="path", hint=hint)
     try:
-        if path.stat().st_size > LARGEST_NOTEBOOK:
-            raise _refusal(path, f"is larger than {LARGEST_NOTEBOOK >> 20} MiB", "Clear its outputs and save it.")
-        return path.read_bytes()
+        content = read_file(path, LARGEST_NOTEBOOK + 1)
     except OSError as error:
-        raise _refusal(path, f"cannot be read: {error.strerror}", "Check its permissions.") from None
+        raise _refusal(path, f"cannot be read: {error.strerror or error}", "Check its permissions.") from None
+    if len(content) > LARGEST_NOTEBOOK:
+        raise _refusal(path, f"is larger than {LARGEST_NOTEBOOK >> 20} MiB", "Clear its outputs and save it.")
+    return content
 
 
 def _has_cells(notebook: dict[str, Any]) -> bool:

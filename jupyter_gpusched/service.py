@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import shlex
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,11 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-from tornado.httpserver import HTTPServer
 
 from ._version import __version__
 from .admission import Admission
 from .api import routes
+from .bodies import Bodies
 from .callers import Doorkeeper, OwnerOnly
 from .desk import ENDLESS, LARGEST_BODY, Desk
 from .drafts import PLAIN_PATH
@@ -37,6 +36,7 @@ from .launch.homes import open_homes, uncontrolled
 from .launch.local import LocalLauncher
 from .launch.means import probe
 from .launch.owners import Owners, ourselves
+from .listening import MOST_OF_ONE, BoundedServer, bind
 from .pace import Pace
 from .places import (
     API,
@@ -58,6 +58,10 @@ log = logging.getLogger(__name__)
 
 BUFFER = 64 * 2**20
 """Bytes of one connection that wait to be read; bodies pass through it piece by piece."""
+
+
+SENT_S = 300.0
+"""So long a body may take to be sent: what is there of it is in memory."""
 
 
 class HostLock:
@@ -194,7 +198,7 @@ class Host:
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits
-            self.desk.largest_body = self.config.largest_body() or LARGEST_BODY
+            self.desk.bodies = Bodies(self.config.largest_body() or LARGEST_BODY)
             if self.config.requests_per_s and not isinstance(doorkeeper, OwnerOnly):
                 self.desk.pace = Pace(self.config.requests_per_s, self.config.requests_at_once, time.monotonic)
             await self._run(engine, self.desk, record, until, started)
@@ -229,7 +233,10 @@ class Host:
     ) -> None:
         tcp = self._access.tcp
         application = routes(desk, "" if tcp is None else tcp.prefix)
-        server = HTTPServer(application, max_body_size=ENDLESS, max_buffer_size=BUFFER)
+        of_one = None if isinstance(desk.doorkeeper, OwnerOnly) else MOST_OF_ONE
+        server = BoundedServer(
+            application, max_body_size=ENDLESS, max_buffer_size=BUFFER, body_timeout=SENT_S, most_of_one=of_one
+        )
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(engine.run)
@@ -247,7 +254,7 @@ class Host:
             if engine.fenced.is_set():
                 log.warning("another host has taken over %s; this one stops", self.state)
         finally:
-            desk.closing.set()
+            desk.close()
             server.stop()
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await server.close_all_connections()
@@ -279,20 +286,3 @@ class Host:
 async def _ends(wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
     await wait()
     scope.cancel()
-
-
-def bind(path: Path, *, shared: bool = False) -> socket.socket:
-    """Listen on the host's socket. The lock is ours, so a file left there belongs to a dead host.
-
-    shared  for all users of the machine: the folder lets them in, and only us put something there.
-    """
-    if shared:
-        passable_folder(path.parent, mode=0o755)
-    else:
-        private_folder(path.parent)
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    listener.bind(str(path))
-    path.chmod(0o666 if shared else 0o600)  # of a private one nobody else can enter the folder meanwhile
-    listener.listen(512)
-    return listener

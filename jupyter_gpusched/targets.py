@@ -16,9 +16,15 @@ import anyio.to_thread
 
 from .core.model import BadRequest, GpuSchedError, Job, JobId, UnknownJob
 from .engine import Engine
+from .wire import LARGEST_ARRAY
 
 Sees = Callable[[str], bool]
 """Whether jobs of this owner may be seen."""
+
+MOST_NAMED = 10 * LARGEST_ARRAY
+"""So many elements are named in one request at most, however often the same ones."""
+
+LONGEST_PATTERN = 1000
 
 _SOME = re.compile(r"([a-z0-9]+)\[([^]]*)\]")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -83,7 +89,13 @@ async def find_one(text: str, engine: Engine, sees: Sees) -> Job:
 
 
 def named(pattern: str, engine: Engine, owner: str) -> Target:
-    """The owner's jobs that have not ended and whose name fits (``run-*``; case counts)."""
+    """The owner's jobs that have not ended and whose name fits (``run-*``; case counts). Raises ``BadRequest``."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise BadRequest(
+            f"name: the pattern has more than {LONGEST_PATTERN} characters.",
+            field="name",
+            hint="Write `*` for what differs.",
+        )
     live = [job for job in engine.state.jobs.values() if job.owner == owner and not job.phase.final]
     fitting = (job for job in live if fnmatchcase(job.name, pattern))
     return Target(tuple(sorted(fitting, key=lambda job: (job.submitted_at, job.id))), one=False)
@@ -91,13 +103,19 @@ def named(pattern: str, engine: Engine, owner: str) -> Target:
 
 async def _batch(batch_id: JobId, engine: Engine, sees: Sees) -> list[Job]:
     """The jobs of a batch as they are now, in their order; empty where it is unknown or another's."""
-    jobs = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=batch_id))
-    current = [engine.state.jobs.get(job.id, job) for job in reversed(jobs) if sees(job.owner)]
-    return sorted(current, key=lambda job: (job.array_index or 0, job.submitted_at, job.id))
+
+    def look() -> list[Job]:
+        jobs = engine.store.jobs(batch_id=batch_id)
+        known = engine.state.jobs  # read after the journal: never older than that
+        current = [known.get(job.id, job) for job in reversed(jobs) if sees(job.owner)]
+        return sorted(current, key=lambda job: (job.array_index or 0, job.submitted_at, job.id))
+
+    return await anyio.to_thread.run_sync(look)  # of up to ten thousand
 
 
 def _numbers(text: str) -> frozenset[int]:
     numbers: set[int] = set()
+    named = 0
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())
         if found is None:
@@ -105,5 +123,10 @@ def _numbers(text: str) -> frozenset[int]:
                 f"id: [{text}] cannot be read.", field="id", hint="Elements are named as [3], [0-9] or [0-9,12]."
             )
         first, last = int(found[1]), int(found[2] or found[1])
+        named += max(0, last + 1 - first)
+        if named > MOST_NAMED:
+            raise BadRequest(
+                "id: so many elements cannot be named.", field="id", hint="Name the whole array by its id alone."
+            )
         numbers.update(range(first, last + 1))
     return frozenset(numbers)

@@ -197,10 +197,13 @@ class HealthOfGpu(msgspec.Struct, kw_only=True):
 
 
 class DeviceUser(msgspec.Struct, kw_only=True):
-    """A process that has a card's device file open, although the driver does not list it."""
+    """A process that has a card's device file open, although the driver does not list it.
+
+    program  is told to the process's user and to administrators; null for others.
+    """
 
     pid: int
-    program: str
+    program: str | None
     user: str | None
 
 

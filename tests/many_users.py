@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -14,7 +15,7 @@ from rest import Reply, Rest
 from waiting import DEADLINE_S
 
 from jupyter_gpusched.callers import Caller
-from jupyter_gpusched.core.model import Unauthorized
+from jupyter_gpusched.core.model import Foreign, Gpu, Unauthorized
 from jupyter_gpusched.desk import Desk
 from jupyter_gpusched.service import Access, Host, HostLock
 from jupyter_gpusched.settings import GpuSched
@@ -36,6 +37,27 @@ class ByHeader:
         if user is None:
             raise Unauthorized("This request says not whose it is.")
         return Caller(user, None, str(self._home), self._groups.get(user, ()), user in ADMINS)
+
+
+class OutsideUse:
+    """What processes beside the queue have on simulated cards, by index; ``of`` a host whose cards show it."""
+
+    def __init__(self, host: Lab) -> None:
+        self.on: dict[int, Foreign] = {}
+        provider = host.desk.engine.gpus
+        look = provider.sample
+
+        async def sample(grants, *, now):
+            return tuple(self._shown(gpu) for gpu in await look(grants, now=now))
+
+        provider.sample = sample
+
+    def _shown(self, gpu: Gpu) -> Gpu:
+        process = self.on.get(gpu.index)
+        if process is None:
+            return gpu
+        used = min(gpu.total, (gpu.used or 0) + (process.vram or 0))
+        return replace(gpu, used=used, free=gpu.total - used, utilization_pct=0.0, foreign=(process,))
 
 
 class Lab:
@@ -61,9 +83,9 @@ class Lab:
 def lab(
     state: Path, home: Path, *, groups: dict[str, tuple[str, ...]] | None = None, **settings: object
 ) -> Iterator[Lab]:
-    """A host with two simulated cards on a thread of its own."""
-    unhurried = {"requests_per_s": 0}  # tests look more often than a user may
-    config = GpuSched(simulate="2x24564M", cpus=16, **{**unhurried, **settings})
+    """A host with two simulated cards, unless told otherwise, on a thread of its own."""
+    usual = {"simulate": "2x24564M", "cpus": 16, "requests_per_s": 0}  # tests look more often than a user may
+    config = GpuSched(**{**usual, **settings})
     host = Host(state, config, kind="serve", access=Access(ByHeader(groups or {}, home)))
     ready, began = threading.Event(), []
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from .advice import amount_for
 from .idle import Key, Quiet, card_key, job_key, pid_key
 from .messages import MachineChange
-from .model import Foreign, Gpu, Job, Phase
+from .model import Foreign, Gpu, Job, Opener, Phase
 from .operations import Alert
 from .quantities import show_mib, show_seconds
 from .state import State, Step
@@ -120,11 +120,12 @@ def _unattributed(state: State, _now: float) -> Iterator[Alert]:
     for gpu in state.gpus.values():
         quiet = state.watch.get(card_key(gpu))
         if quiet is not None and quiet.known_s >= SETTLED_S and gpu.unattributed is not None:
-            words = f"GPU {gpu.index} has {show_mib(gpu.unattributed)} in use that no process admits to{opened(gpu)}."
+            words = f"GPU {gpu.index} has {show_mib(gpu.unattributed)} in use that no process admits to"
             hint = "End what still has the device open; if there is nothing, reset the card or reboot."
-            yield Alert(
-                f"unattributed:{gpu.uuid}:", "unattributed", words, quiet.since, "warning", hint, gpu.uuid, gpu.index
-            )
+            about = ("warning", hint, gpu.uuid, gpu.index)
+            programs = f"{words}{opened(gpu, programs=True)}." if gpu.opened_by else None
+            words = f"{words}{opened(gpu)}."
+            yield Alert(f"unattributed:{gpu.uuid}:", "unattributed", words, quiet.since, *about, own_message=programs)
 
 
 def _overuse(state: State, _now: float) -> Iterator[Alert]:
@@ -159,13 +160,22 @@ def _ends_with_server(state: State, now: float) -> Iterator[Alert]:
                     "`jupyter gpusched doctor` says how to let them go on.")  # fmt: skip
 
 
-def opened(gpu: Gpu) -> str:
-    """Which processes have the card's device file open, to stand behind what nobody admits to."""
+def opened(gpu: Gpu, *, programs: bool = False) -> str:
+    """Which processes have the card's device file open, to stand behind what nobody admits to.
+
+    programs  with what they run, which is no business of other users.
+    """
     if not gpu.opened_by:
         return ""
-    listed = ", ".join(f"pid {opener.pid} ({opener.program})" for opener in gpu.opened_by[:4])
+    listed = ", ".join(_opener(opener, programs=programs) for opener in gpu.opened_by[:4])
     more = f" and {len(gpu.opened_by) - 4} more" if len(gpu.opened_by) > 4 else ""
     return f"; {gpu.device_file} is open in {listed}{more}"
+
+
+def _opener(process: Opener, *, programs: bool) -> str:
+    told = [process.program if programs else "", f"of {process.user}" if process.user else ""]
+    about = " ".join(word for word in told if word)
+    return f"pid {process.pid} ({about})" if about else f"pid {process.pid}"
 
 
 RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse, _drained, _ends_with_server)

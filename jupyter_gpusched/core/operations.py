@@ -54,7 +54,7 @@ class Alert:
     id           the same for one episode; the next episode of the same trouble has it again.
     since        when the trouble began, as far as is known.
     job_id       an alert about a job is shown to its owner alone.
-    own_message  what ``user`` is told in place of ``message``, for content that is nobody else's.
+    own_message  what ``user`` and administrators are told in place of ``message``: content that is nobody else's.
     """
 
     id: str

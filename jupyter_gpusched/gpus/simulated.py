@@ -27,11 +27,12 @@ def parse_simulation(text: str) -> list[Mib]:
     sizes: list[Mib] = []
     for part in text.split(","):
         sizes += _cards(part.strip(), text)
-    if len(sizes) > MOST_CARDS:
-        raise BadRequest(
-            f"GPUSCHED_SIMULATE: {text!r} asks for {len(sizes)} cards; at most {MOST_CARDS} are simulated.",
-            field="GPUSCHED_SIMULATE",
-        )
+        if len(sizes) > MOST_CARDS:  # before they are counted out: a request may name them
+            raise BadRequest(
+                f"GPUSCHED_SIMULATE: {text[:100]!r} asks for too many cards; at most {MOST_CARDS} are simulated.",
+                field="GPUSCHED_SIMULATE",
+                hint=f"Write {FORMS}.",
+            )
     return sizes
 
 

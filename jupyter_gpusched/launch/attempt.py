@@ -176,7 +176,7 @@ def journaled_since(folder: Path, attempt: int, counted: int) -> tuple[int | Non
     """
     try:
         with _opened(folder, attempt, "outputs.jsonl") as descriptor:
-            new = os.pread(descriptor, COUNTED_AT_ONCE, counted)
+            new = os.pread(descriptor, min(COUNTED_AT_ONCE, max(0, looked_at(descriptor) - counted)), counted)
     except OSError:
         return None, 0
     return counted + len(new), new.count(b"\n")

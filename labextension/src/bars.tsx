@@ -170,7 +170,10 @@ function wordsOf({ kind, mib: amount, holder }: Share, gpu: GpuView): string {
   if (kind === 'free') {
     return trans.__('free: %1', mib(amount));
   }
-  const suspects = gpu.opened_by.map(({ pid, program, user }) => `${program} ${pid}${user ? ` (${user})` : ''}`);
+  const suspects = gpu.opened_by.map(({ pid, program, user }) => {
+    const named = program === null ? trans.__('process %1', pid) : `${program} ${pid}`;
+    return user ? `${named} (${user})` : named;
+  });
   return suspects.length
     ? trans.__('outside the queue, no process admits to it: %1; %2 has the card open', mib(amount), suspects.join(', '))
     : trans.__('outside the queue, nobody known: %1', mib(amount));

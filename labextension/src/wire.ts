@@ -43,7 +43,7 @@ export interface AttemptView {
 
 export interface DeviceUser {
   pid: number;
-  program: string;
+  program: string | null;
   user: string | null;
 }
 

@@ -287,3 +287,17 @@ def test_a_terminal_holds_and_releases_jobs_and_gives_cards_back(client, command
 )
 def test_an_array_is_called_by_what_the_names_of_its_elements_have_in_common(names, common):
     assert common_name(names) == common
+
+
+@pytest.mark.parametrize("numbers", ["0-999999", ",".join(["0-99999"] * 2000), "0-9" * 3])
+def test_no_id_makes_the_host_count_to_a_billion(client, numbers):
+    """All of the host would wait meanwhile."""
+    for method in ("GET", "POST"):
+        path = f"jobs/abcdefgh[{numbers}]" + ("/cancel" if method == "POST" else "")
+        refused = Rest(client.health()["socket"])(method, path, {} if method == "POST" else None)
+        assert (refused.status, refused.error["field"]) == (422, "id")
+
+
+def test_no_pattern_of_names_is_longer_than_names_are(client):
+    refused = Rest(client.health()["socket"])("POST", "jobs/cancel", {"name": "*a" * 10_000_000})
+    assert (refused.status, refused.error["field"]) == (422, "name")

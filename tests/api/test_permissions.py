@@ -6,7 +6,7 @@ A new route that is not in the table fails a test.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from rest import UnixConnection
 from waiting import wait_for
 
 from jupyter_gpusched.api import PATHS
+from jupyter_gpusched.core.model import Foreign, Opener
 from jupyter_gpusched.wire import PREFIX
 
 SECRET = "secret-of-ann"
@@ -194,6 +195,37 @@ def test_a_card_shows_whose_the_memory_is_and_its_owner_and_admins_which_job(que
 def test_everybody_is_told_who_one_is_and_whether_one_runs_the_machine(queue):
     told = [queue.ask(user, "GET", "health").json for user in ("ann", "root2")]
     assert [(one["user"], one["admin"]) for one in told] == [("ann", False), ("root2", True)]
+
+
+def test_what_others_run_beside_the_queue_is_told_to_nobody_but_them_and_administrators(queue):
+    """A process that the driver lists, and one that only has the device open: who, how much, since when."""
+    listed = Foreign(4711, 2048, "ann", 1.0, kernel=True, notebook=f"/home/ann/{SECRET}.ipynb")
+    opener = Opener(4712, SECRET, "ann")
+    provider = queue.desk.engine.gpus
+    look = provider.sample
+
+    async def sample(grants, *, now):
+        cards = await look(grants, now=now)
+        seen = {"used": 8192, "free": 16372, "unattributed": 6144, "device_file": "/dev/nvidia0"}
+        return (replace(cards[0], foreign=(listed,), opened_by=(opener,), **seen), *cards[1:])
+
+    provider.sample = sample
+    mine = queue.submit("bob", "true", gpus=2)
+
+    def alert(user):
+        return next(iter(queue.ask(user, "GET", "alerts").json["items"]), None)
+
+    wait_for(lambda: alert("bob"), "there is no alert")
+    told = [queue.ask("bob", "GET", path).body.decode() for path in ("gpus", "alerts", f"jobs/{mine}", "jobs")]
+    told.append(json.dumps(frames_until(queue, "bob", "events", lambda frame: frame["type"] == "gpus")))
+    told.append(json.dumps(frames_until(queue, "bob", "events?after=0", lambda frame: frame["type"] == "alert")))
+    assert not any(SECRET in one for one in told)
+    assert "pid 4712 (of ann)" in alert("bob")["message"]
+    for user in ("ann", "root2"):
+        card = queue.ask(user, "GET", "gpus").json["items"][0]
+        assert SECRET in card["holders"][0]["notebook"]
+        assert card["opened_by"] == [{"pid": 4712, "program": SECRET, "user": "ann"}]
+    assert SECRET in alert("root2")["message"]
 
 
 def test_lists_are_of_ones_own_jobs_and_an_admin_may_ask_for_everybodys(queue):

@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rest import Rest
 
 from jupyter_gpusched import submission
 from jupyter_gpusched.core.model import BadRequest, GpuSchedError, NeverFits, NotAvailable, UnknownJob
@@ -228,3 +229,13 @@ def test_a_batch_queues_in_the_order_in_which_it_was_given(client, command):
 def test_a_cell_job_is_called_by_its_first_line_without_the_comment(source, name):
     job, *_ = submission.read_job({"source": source}, job_id="1", owner="me", now=0.0, home="/")
     assert job.name == name
+
+
+@pytest.mark.parametrize("array", [None, {}])
+def test_more_jobs_at_a_time_than_can_be_written_down_at_once_are_refused(client, array):
+    """All others would wait meanwhile."""
+    asked = {"jobs": [{"argv": ["true"], "gpus": 0}] * 10_001} | ({} if array is None else {"array": array})
+    refused = Rest(client.health()["socket"])("POST", "jobs", asked)
+    assert (refused.status, refused.error["field"]) == (422, "jobs")
+    assert "at most 10000" in refused.error["message"]
+    assert client.jobs() == []

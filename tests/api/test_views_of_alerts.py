@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jupyter_gpusched.callers import Caller
 from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.messages import Placed, Quarantined, Sampled, Started, Submitted
-from jupyter_gpusched.core.model import Foreign
+from jupyter_gpusched.core.model import Foreign, Opener
 from jupyter_gpusched.core.state import State, apply
 from jupyter_gpusched.views import Views
 from tests.core.conftest import SETTINGS, G, card, grant, job
@@ -43,6 +45,36 @@ def test_another_sees_that_a_card_is_idle_and_held_but_neither_job_nor_notebook(
     assert not any("secret" in alert.message or "aaaa0001" in alert.message for alert in alerts)
     (process,) = [holder for holder in shown("bob").gpus()[0].holders if holder.kind == "foreign"]
     assert (process.user, process.pid, process.notebook) == ("ann", 4711, None)
+
+
+def unattributed():
+    """Memory is held that no process in the driver's list admits to; ann's have the card open, and one of nobody."""
+    openers = (Opener(11, "secret-program", "ann"), Opener(12, "secret-program", "ann"), Opener(13, "secret-program"))
+    state = State.begin(SETTINGS, gpus=[card(0)])
+    for now in range(0, 31, 10):
+        gpu = card(0, at=now, used=8 * G, unattributed=8 * G, device_file="/dev/nvidia0", opened_by=openers)
+        state = settle(apply(state, Sampled((gpu,)), float(now)).state, float(now)).state
+    state = apply(state, Submitted((replace(job("waits", vram=20 * G), owner="bob"),)), 30.0).state
+    return lambda user, admin=False: Views.of(
+        state, caller=Caller(user, 1, "/", admin=admin), simulated=False, now=30.0
+    )
+
+
+def test_what_processes_with_an_open_card_run_is_told_to_their_user_and_to_administrators():
+    see = unattributed()
+    for views, programs in (
+        (see("bob"), [None, None, None]),
+        (see("ann"), ["secret-program", "secret-program", None]),
+        (see("carol", admin=True), ["secret-program"] * 3),
+    ):
+        (gpu,) = views.gpus()
+        assert [(one.pid, one.user, one.program) for one in gpu.opened_by] == list(
+            zip((11, 12, 13), ("ann", "ann", None), programs, strict=True)
+        )
+    (alert,), (told) = see("bob").alerts(), see("bob").jobs(list(see("bob").state.jobs.values()))
+    assert "pid 11 (of ann)" in alert.message
+    assert "secret-program" not in f"{alert} {told}"
+    assert "pid 13 (secret-program)" in see("carol", admin=True).alerts()[0].message
 
 
 def test_everybody_sees_who_quarantined_a_card_and_why():

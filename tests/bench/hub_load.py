@@ -3,8 +3,8 @@
 ``GPUSCHED_TEST_HUB=FOLDER python tests/bench/hub_load.py`` (as root, see ``tests/hub/prepare.py``) starts the
 service as the Hub does, with unix users of its own, and a stand-in for the Hub that knows their tokens. Each user
 has an open panel (the very code of their server), submits once within the minute, and some programs read the stream
-of events, a few of which never take what they are sent. Prints what requests took, how often the cards were
-asked, and the memory of the service.
+of events, a few of which never take what they are sent. The cards are those of the fake driver (needs gcc), which
+counts. Prints what requests took, how often the cards were asked, and the memory of the service.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "hub"), str(TESTS.parent)]
 
 from bed import Bed, free_ports  # noqa: E402
+from fake_nvml import fakegpu  # noqa: E402
 from tornado.httpclient import HTTPRequest  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
@@ -36,6 +39,7 @@ from jupyter_gpusched.hosts.upstream import HubService  # noqa: E402
 from jupyter_gpusched.hub_address import hub_address  # noqa: E402
 from jupyter_gpusched.wire import PREFIX  # noqa: E402
 
+CARDS = 4
 SCOPE = "access:services!service=gpusched"
 
 
@@ -65,28 +69,41 @@ class StandIn(ThreadingHTTPServer):
 class Service:
     """The service as the Hub starts it."""
 
-    def __init__(self, bed: Bed, folder: Path, hub: StandIn, simulate: str) -> None:
+    def __init__(self, bed: Bed, folder: Path, hub: StandIn, profile: str | None) -> None:
         self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
         environ = {
             "PATH": f"{bed.python.parent}:/usr/local/bin:/usr/bin:/bin",
             "GPUSCHED_HOME": str(folder / "state"),
-            "GPUSCHED_SIMULATE": simulate,
+            "FAKE_NVML_STATE": str(folder / "machine"),
+            "FAKE_NVML_CALLS": str(folder / "calls"),
+            "LD_LIBRARY_PATH": str(fakegpu.build(folder / "driver")),
             "JUPYTERHUB_API_TOKEN": "of-the-service",
             "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_port}/hub/api",
             "JUPYTERHUB_SERVICE_NAME": "gpusched",
             "JUPYTERHUB_SERVICE_PREFIX": "/services/gpusched/",
             "JUPYTERHUB_SERVICE_URL": self.url,
         }
+        card = {"name": "NVIDIA Fake 11G", "total": 11264 * 2**20, "reserved": 0}
+        fakegpu.write(fakegpu.machine(*[card] * CARDS), folder / "machine")
+        self.calls_file = folder / "calls"
         with (folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [bed.python, "-m", "jupyter_gpusched.hosts.hub"], env=environ, stdout=log, stderr=log, cwd="/"
+                [
+                    bed.python,
+                    *(["-m", "cProfile", "-o", profile] if profile else []),
+                    "-m",
+                    "jupyter_gpusched.hosts.hub",
+                ],
+                env=environ,
+                stdout=log,
+                stderr=log,
+                cwd="/",
             )
         wait_for((folder / "state/host.json").exists, "the service does not start", deadline_s=60)
 
-    def of(self, user: str) -> HubService:
-        address = hub_address({"GPUSCHED_SERVICE_URL": self.url, "JUPYTERHUB_API_TOKEN": f"of-{user}"})
-        assert address is not None
-        return HubService(address)
+    def calls(self) -> int:
+        """Calls of the driver's library so far."""
+        return self.calls_file.stat().st_size
 
     def rss_mib(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -99,6 +116,12 @@ class Service:
     def close(self) -> None:
         self.process.terminate()
         self.process.wait(30)
+
+
+def service_of(url: str, user: str) -> HubService:
+    address = hub_address({"GPUSCHED_SERVICE_URL": url, "JUPYTERHUB_API_TOKEN": f"of-{user}"})
+    assert address is not None
+    return HubService(address)
 
 
 class Measured:
@@ -124,6 +147,19 @@ class Measured:
             f"p99 {1e3 * sorted(took)[int(0.99 * len(took))]:6.1f} ms, longest {1e3 * max(took):6.1f} ms"
             for name, took in rows.items()
         ]
+
+
+def ask_all(url: str, users: list[str], seconds: float) -> Measured:
+    """What all users ask, from a process of its own: the time that viewers take must not count."""
+
+    async def ask() -> None:
+        until, step = time.monotonic() + seconds, min(60.0, seconds) / len(users)
+        hosts = [service_of(url, name) for name in users]
+        await asyncio.gather(*(user(host, measured, number * step, until) for number, host in enumerate(hosts)))
+
+    measured = Measured()
+    asyncio.run(ask())
+    return measured
 
 
 async def user(host: HubService, measured: Measured, submits_at: float, until: float) -> None:
@@ -157,14 +193,14 @@ async def reader(host: HubService, sampled: set[float], *, stalled: bool) -> Non
 
 
 async def course(service: Service, users: list[str], chosen: argparse.Namespace) -> None:
-    measured, sampled = Measured(), set[float]()
+    sampled = set[float]()
     frames = 0
 
     async def take(_text: str) -> None:
         nonlocal frames
         frames += 1
 
-    hosts = [service.of(name) for name in users]
+    hosts = [service_of(service.url, name) for name in users]
     feeds = [Feed(host) for host in hosts]
     tabs = [feed.join(take) for feed in feeds]
     tasks = [asyncio.create_task(tab.run()) for tab in tabs]
@@ -173,15 +209,20 @@ async def course(service: Service, users: list[str], chosen: argparse.Namespace)
         tasks.append(asyncio.create_task(reader(hosts[number % len(hosts)], sampled, stalled=stalled)))
     await asyncio.sleep(5)
     before, busy, begun = service.rss_mib(), service.cpu_s(), time.monotonic()
-    until = begun + chosen.seconds
-    step = min(60.0, chosen.seconds) / len(users)
-    await asyncio.gather(*(user(host, measured, number * step, until) for number, host in enumerate(hosts)))
+    called, starting = service.calls(), time.time()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        asked_by = asyncio.get_running_loop().run_in_executor(pool, ask_all, service.url, users, chosen.seconds)
+        measured = await asked_by
     span = time.monotonic() - begun
-    seen = [at for at in sampled if at is not None]
+    calls = service.calls() - called
+    seen = [at for at in sampled if at > starting]
     print("\n".join(measured.lines()))
     print(f"{len(users)} panels got {frames / span / len(users):.1f} frames a second each")
-    print(f"the cards were sampled {len(seen) / span:.2f} times a second, for everybody together")
-    print(f"the service was busy for {100 * (service.cpu_s() - busy) / span:.0f} % of one CPU")
+    print(f"the cards were looked at {len(seen) / span:.2f} times a second, for everybody together, "
+          f"by {calls / max(1, len(seen)) / CARDS:.1f} calls of the driver a card")  # fmt: skip
+    used, asked = service.cpu_s() - busy, sum(len(took) for took in measured.took.values())
+    print(f"the service was busy for {100 * used / span:.0f} % of one CPU, {1e3 * used / asked:.1f} ms a request, "
+          f"frames included")  # fmt: skip
     print(f"load of this machine meanwhile: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     print(f"memory of the service: {before:.0f} MiB at the start, {service.rss_mib():.0f} MiB after {span:.0f} s")
     for task in tasks:
@@ -196,6 +237,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=50)
     parser.add_argument("--stalled", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--profile", help="a file for what cProfile says of the service, which makes it slower")
     chosen = parser.parse_args()
     bed = Bed(Path(os.environ["GPUSCHED_TEST_HUB"]))
     with tempfile.TemporaryDirectory(prefix="gpusched-load-") as place:
@@ -203,7 +245,7 @@ def main() -> None:
         folder.chmod(0o755)
         try:
             users = [bed.add_user(f"gsl{os.getpid()}x{number}") for number in range(chosen.users)]
-            service = Service(bed, folder, StandIn(users), "4x11G")
+            service = Service(bed, folder, StandIn(users), chosen.profile)
             try:
                 asyncio.run(course(service, users, chosen))
             finally:

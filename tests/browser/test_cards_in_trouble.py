@@ -63,8 +63,11 @@ def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page
         holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None, notebook="idle.ipynb"),
         holder(job_id="mine0002", mine=True, state="releasing", vram_mib=512),
     ]
-    suspect = {"pid": 815, "program": "python", "user": "eve"}
-    card = gpu(0, holders=holders, foreign_mib=3000, opened_by=[suspect], unattributed_mib=2000)
+    suspects = [
+        {"pid": 815, "program": "python", "user": "ann"},
+        {"pid": 816, "program": None, "user": "eve"},  # another's
+    ]
+    card = gpu(0, holders=holders, foreign_mib=3000, opened_by=suspects, unattributed_mib=2000)
     show(lab, page, gpus=[card], jobs=[job("mine0001")])
     expect(parts(page)).to_have_count(7)
     kinds = parts(page).evaluate_all("parts => parts.map(part => part.dataset.kind)")
@@ -73,7 +76,8 @@ def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page
     expect(others).to_have_attribute("aria-label", re.compile("^a job of bob · 2.0G · uses 1.0G · since"))
     assert others.evaluate("part => part.tagName") == "SPAN"
     expect(parts(page).nth(3)).to_have_attribute("aria-label", re.compile("process 4711 .*idle.ipynb"))
-    expect(parts(page).nth(4)).to_have_attribute("aria-label", re.compile("no process admits to it: 2.0G; python 815"))
+    nobodys = re.compile(r"no process admits to it: 2.0G; python 815 \(ann\), process 816 \(eve\) has the card open")
+    expect(parts(page).nth(4)).to_have_attribute("aria-label", nobodys)
     for number in range(3):
         parts(page).nth(number).press("ArrowRight")
         expect(parts(page).nth(number + 1)).to_be_focused()

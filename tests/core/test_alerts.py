@@ -194,7 +194,7 @@ def test_memory_that_no_process_admits_to_is_an_alert_that_names_who_has_the_dev
         "used": 20 * G,
         "unattributed": 20 * G,
         "device_file": "/dev/nvidia0",
-        "opened_by": (Opener(123, "python"),),
+        "opened_by": (Opener(123, "python", "ann"), Opener(124, "secret")),
     }
     watched = Watched()
     watched.see(**lost)
@@ -204,13 +204,17 @@ def test_memory_that_no_process_admits_to_is_an_alert_that_names_who_has_the_dev
     (alert,) = watched.alerts
     assert alert.kind == "unattributed"
     assert alert.message == (
-        "GPU 0 has 20.0G in use that no process admits to; /dev/nvidia0 is open in pid 123 (python)."
+        "GPU 0 has 20.0G in use that no process admits to; /dev/nvidia0 is open in pid 123 (of ann), pid 124."
     )
+    assert alert.own_message == (
+        "GPU 0 has 20.0G in use that no process admits to; "
+        "/dev/nvidia0 is open in pid 123 (python of ann), pid 124 (secret)."
+    ), "what they run is told to administrators"
     one = job("waits", vram=10 * G)
     words = waiting(apply(watched.state, Submitted((one,)), watched.now).state, one, watched.now)
     assert words == (
         "needs 10.0G on 1 GPU; best is GPU 0: 4.0G free, 20.0G unattributed, that no process admits to; "
-        "/dev/nvidia0 is open in pid 123 (python)"
+        "/dev/nvidia0 is open in pid 123 (of ann), pid 124"
     )
     watched.see(used=0, unattributed=0)
     assert watched.told[-1] == ("alert_resolved", "unattributed")

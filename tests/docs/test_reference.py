@@ -13,8 +13,8 @@ import pytest
 
 from jupyter_gpusched import magics, options, wire
 from jupyter_gpusched.core.model import GpuSchedError
-from jupyter_gpusched.desk import STATUS
 from jupyter_gpusched.openapi import OPERATIONS
+from jupyter_gpusched.refusals import STATUS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

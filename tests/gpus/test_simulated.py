@@ -1,6 +1,7 @@
 """Simulated cards: read from text, deterministic, and full exactly as long as their jobs live."""
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -90,3 +91,13 @@ def test_the_provider_says_what_it_simulates():
     assert provider.simulated
     assert provider.description == "2x24G"
     assert provider.cause is None
+
+
+def test_what_a_request_names_is_not_counted_out_in_memory():
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadRequest, match="at most 256"):
+            parse_simulation(",".join(["9999x1M"] * 8000))
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()

@@ -27,7 +27,7 @@ from jupyter_gpusched.wire import PREFIX
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = "operator-token-of-the-tests"
-START_S = 120.0
+START_S = 200.0
 """So long a Hub or a server may take to come up on a machine that does much else."""
 
 
@@ -79,6 +79,16 @@ class Bed:
         shutil.copy(ROOT / "jupyter-config/server-config/jupyter_gpusched.json", config)
         for place in (library, info, config):
             subprocess.run(["chmod", "-R", "go+rX", place], check=True)
+
+    def has_panel(self) -> bool:
+        """Put the built front end where the users' servers look for it; False when it has not been built."""
+        built, place = ROOT / "jupyter_gpusched/labextension", self.prepared / "venv/share/jupyter/labextensions"
+        if not (built / "package.json").exists():
+            return False
+        shutil.rmtree(place / "jupyter-gpusched", ignore_errors=True)
+        shutil.copytree(built, place / "jupyter-gpusched")
+        subprocess.run(["chmod", "-R", "go+rX", place], check=True)
+        return True
 
     def add_user(self, name: str) -> str:
         """A unix user of exactly this name, with a home."""
@@ -180,7 +190,11 @@ c.JupyterHub.load_roles = [{{"name": "operator", "services": ["operator"], "scop
                 [self.bed.python, "-m", "jupyterhub", "-f", self.folder / "config.py"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=environ, start_new_session=True,
             )  # fmt: skip
-        wait_for(self._healthy, f"the Hub does not answer, see {self.log}", deadline_s=START_S)
+        try:
+            wait_for(self._healthy, f"the Hub does not answer, see {self.log}", deadline_s=START_S)
+        except BaseException:
+            self.close()
+            raise
 
     def _healthy(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-4000:]

@@ -87,3 +87,12 @@ def test_a_long_output_of_few_parts_is_served_whole(tmp_path, journal):
     picture = {"output_type": "display_data", "data": {"image/png": "A" * (12 * 2**20)}}
     journal.write_text(json.dumps(picture) + "\n")
     assert files.outputs(tmp_path, 1, 0, final=False) == ([picture], 1)
+
+
+def test_of_a_journal_without_end_only_a_beginning_is_counted_while_its_job_runs(tmp_path, journal, monkeypatch):
+    """All streams wait for that look: each of a user's jobs may have such a file."""
+    monkeypatch.setattr(pages, "MOST_BYTES", 100)
+    with journal.open("wb") as file:
+        file.truncate(2**40)
+    assert files.journaled_since(tmp_path, 1, 0) == (100, 0)
+    assert files.journaled_since(tmp_path, 1, 100) == (100, 0)

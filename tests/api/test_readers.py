@@ -1,0 +1,71 @@
+"""Threads that read in users' folders: few in all, and none that one user can keep from all others."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import anyio
+import pytest
+from waiting import DEADLINE_S
+
+from jupyter_gpusched.readers import AT_ONCE, FOR_EACH, Readers
+
+
+def in_a_loop(test):
+    """A test that awaits, in a loop of its own."""
+
+    @functools.wraps(test)
+    def run():
+        anyio.run(test)
+
+    return run
+
+
+@in_a_loop
+async def test_one_user_with_endless_files_leaves_readers_for_the_others():
+    readers, enough = Readers(), threading.Event()
+    reading: list[str] = []
+
+    def slow(user):
+        def read():
+            reading.append(user)
+            assert enough.wait(DEADLINE_S)
+
+        return read
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3 * AT_ONCE):
+            tasks.start_soon(readers.read, "ann", slow("ann"))
+        with anyio.fail_after(DEADLINE_S):
+            assert await readers.read("bob", lambda: "of bob") == "of bob"
+            assert reading == ["ann"] * FOR_EACH
+            enough.set()
+    assert len(reading) == 3 * AT_ONCE, "who has to wait is served in the end"
+
+
+@in_a_loop
+async def test_of_many_users_no_more_read_at_a_time_than_there_are_readers():
+    readers, together, most = Readers(), [], []
+
+    def read():
+        together.append(1)
+        most.append(len(together))
+        together.pop()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(50):
+            tasks.start_soon(readers.read, f"user {number}", read)
+    assert max(most) <= AT_ONCE
+
+
+@in_a_loop
+async def test_nothing_is_kept_of_users_who_ask_no_more_also_when_they_gave_up():
+    readers = Readers()
+    for _ in range(3):
+        await readers.read("ann", lambda: None)
+    with pytest.raises(OSError, match="broken"):
+        await readers.read("bob", lambda: (_ for _ in ()).throw(OSError("broken")))
+    with anyio.move_on_after(0):
+        await readers.read("eve", lambda: None)
+    assert (readers._shares, readers._asking) == ({}, {})
