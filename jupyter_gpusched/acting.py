@@ -6,9 +6,7 @@ answered with its view, who acts on many with their ids.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -22,6 +20,7 @@ from .core.model import BadRequest, IllegalTransition, Job, Phase, UnknownJob, W
 from .core.quantities import parse_seconds
 from .desk import Handler
 from .engine import Wish
+from .sweeps import common_name
 from .targets import Target, find, named
 
 LONGEST_CAUSE = 500
@@ -163,14 +162,6 @@ class ArrayHandler(Handler):
                 submitted_at=some.submitted_at,
             )
         )
-
-
-def common_name(names: Sequence[str]) -> str:
-    """What the names of elements have in common: ``run`` of ``run-1`` and ``run-2``."""
-    if len(set(names)) == 1:
-        return names[0]
-    prefix = os.path.commonprefix(names)  # noqa: RUF071  of texts
-    return re.sub(r"[^\s\-_=:,(\[]*$", "", prefix).rstrip(" -_=:,([") or names[0]
 
 
 def _is_to_be_repeated(job: Job) -> bool:

@@ -1,6 +1,6 @@
 """The messages of an administrator's day: limits, the report by user, and who did what when.
 
-A part of the wire like ``wire``; apart from it since neither panel nor job card needs it.
+A part of the wire like ``wire``; apart from it since only administrators ask for most of it.
 """
 
 from __future__ import annotations

@@ -66,6 +66,8 @@ class HealthHandler(Handler):
                 isolation=desk.means.isolation,
                 drained=drained(desk.engine.state.operations.drain),
                 live_jobs=sum(not job.phase.final for job in live),
+                user=self.caller.user,
+                admin=self.caller.admin,
             )
         )
 

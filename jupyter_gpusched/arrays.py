@@ -7,6 +7,7 @@ nothing here keeps an element alive or ends one unasked.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,13 +15,15 @@ from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 from . import describe, request, sweeps
-from .card import JobTable
+from .card import MIME, Bundle, JobTable
 from .core.model import GpuSchedError, NotAvailable
-from .jobs import Job, JobFailed, readable
+from .jobs import Job, JobFailed, needs_widgets, readable
 from .session import host
+from .widgetrows import array_of
 
 if TYPE_CHECKING:
     from .client import Client
+    from .widgets import ArrayWidget
 
 _ASYNC_WAIT_S = 2.0
 _SHOWN_ROWS = 20
@@ -145,6 +148,12 @@ class JobArray(Sequence[Job]):
         items = dict(zip((job.id for job in self._jobs), self._items or (), strict=False))
         return ArrayTable(_row(view, items, now) for view in self.views)
 
+    def widget(self) -> ArrayWidget:
+        """A live view of the array for front ends that know ipywidgets. JupyterLab's own card needs none."""
+        from .widgets import ArrayWidget
+
+        return ArrayWidget(self._id)
+
     def __await__(self) -> Generator[Any, None, JobArray]:
         return self._ended().__await__()
 
@@ -161,17 +170,20 @@ class JobArray(Sequence[Job]):
     def __reduce__(self) -> tuple[Any, ...]:
         return JobArray, (self._id, [job.id for job in self._jobs])
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:  # noqa: ARG002 - IPython's
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle:  # noqa: ARG002 - IPython's
         try:
             views = self.views
         except GpuSchedError as error:
             return {"text/plain": "\n".join([repr(self), *readable(error)])}
         head = headline(self._id, views)
+        known = array_of(self._id, views)
         shown = JobTable(views[:_SHOWN_ROWS])
         as_of = f"as of {time.strftime('%H:%M:%S')}; show it again for news, or see the panel"
         more = f"{len(views) - _SHOWN_ROWS} more, .table() has all; {as_of}" if len(views) > _SHOWN_ROWS else as_of
         html = f"<div><b>{escape(head)}</b></div>{shown._repr_html_()}<div>{escape(more)}</div>"
-        return {"text/plain": "\n".join(part for part in (head, repr(shown), more) if part), "text/html": html}
+        text = "\n".join(part for part in (head, repr(shown), more) if part)
+        live = self.widget().mime() if views and needs_widgets(os.environ) else {}
+        return {MIME: {"id": self._id, "array": known.whole}, "text/plain": text, "text/html": html} | live
 
 
 class QuietArray(JobArray):

@@ -6,8 +6,9 @@ are shown as ``n/a``, never as 0.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .core.quantities import show_mib, show_seconds
@@ -231,6 +232,25 @@ def array_details(array: View) -> str:
         "elements": f"`jupyter gpusched ls --array {array['id']}`",
     }
     return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
+
+
+_IN_ORDER = ("running", "starting", "stopping", "queued", "succeeded", "failed", "timeout", "lost", "cancelled")
+
+
+def standing(phases: Mapping[str, int], held: int = 0) -> str:
+    """How many jobs are in which phase: ``1 running · 2 queued · 1 held``; those that are held are not also queued."""
+    left = {**phases, "queued": phases.get("queued", 0) - held}
+    known = [*_IN_ORDER, *sorted(set(left) - set(_IN_ORDER))]
+    told = [f"{left[phase]} {phase}" for phase in known if left.get(phase)]
+    return " · ".join([*told, *([f"{held} held"] if held else [])])
+
+
+def element_of(view: View) -> str:
+    """Which element of its array a job is, and the values that it was given there: ``#2, lr=0.1``."""
+    number = view["array_index"]
+    values = (view["sweep"] or {}).items()
+    told = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values]
+    return one_line(", ".join([*([] if number is None else [f"#{number}"]), *told]))
 
 
 def name_of(view: View) -> str:

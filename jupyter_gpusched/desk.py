@@ -44,6 +44,7 @@ from .pace import Pace
 from .places import HostRecord
 from .readers import Readers
 from .refusals import STATUS, Conflict, GivesWay, MethodNotAllowed, TooLarge, TooManyRequests, TooMuchAtOnce
+from .standings import Standings
 from .tail import Tail
 from .views import Views
 
@@ -83,6 +84,7 @@ class Desk:
     last_asked: float = field(default_factory=time.monotonic)
     streams: int = 0
     tail: Tail = field(init=False)
+    standings: Standings = field(default_factory=Standings)
     readers: Readers = field(default_factory=Readers)
     card_frames: CardFrames = field(default_factory=CardFrames)
 
@@ -191,11 +193,12 @@ class Handler(RequestHandler):
             halted=engine.store_cause,
             progress=self.desk.growth.progress(),
             starts=self.desk.foresight.start,
+            standings=self.desk.standings.at,
         )
 
     async def views_now(self) -> Views:
         """As ``views``, knowing how far the running jobs are: open streams look all the time, else this one does."""
-        active = [job for job in self.desk.engine.state.jobs.values() if job.phase.active]
+        active = [job for job in self.desk.engine.state.busy.values() if job.phase.active]
         if active and not self.desk.growth.seen_within(KNOWN_S):
             await self.desk.growth.look(active)
         return self.views()

@@ -13,22 +13,22 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from .core.alerts import settle
+from .batches import HEAVY, Stimulus, Taken, decided, weight
 from .core.asides import UnknownParent
 from .core.messages import (
     Amended,
     CancelRequested,
-    Change,
-    Entry,
     Event,
     Exited,
     HoldRequested,
@@ -58,8 +58,8 @@ from .core.model import (
     Work,
 )
 from .core.past import Past
-from .core.schedule import awaits_memory, next_wakeup, schedule
-from .core.state import State, apply
+from .core.schedule import awaits_memory, next_wakeup
+from .core.state import State
 from .core.streaks import since
 from .keys import Keys
 from .ports import (
@@ -77,6 +77,8 @@ from .ports import (
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RETRY_STORE_S = 1.0
 """Pause before facts are offered again to a database that could not be written."""
@@ -102,22 +104,6 @@ class Observer(Protocol):
     """Is told of each batch once it is true; called inside the loop, so it must return at once."""
 
     def __call__(self, recorded: Sequence[Recorded], state: State, *, sampled: bool) -> None: ...
-
-
-@dataclass(eq=False)
-class _Stimulus:
-    event: Event
-    works: dict[JobId, Work] = field(default_factory=dict)
-    done: asyncio.Future[None] | None = None  # set for users' wishes; facts have nobody waiting
-    changed: frozenset[JobId] = frozenset()
-
-    def fail(self, error: BaseException) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_exception(error)
-
-    def succeed(self) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
 
 
 class Engine:
@@ -148,21 +134,21 @@ class Engine:
         self._epoch = epoch
         self._launcher = launcher(self.post)
         self._sample_interval_s = sample_interval_s
-        self._inbox: list[_Stimulus] = []
+        self._inbox: list[Stimulus] = []
         self._arrived = anyio.Event()
         self._sample_wanted = anyio.Event()
         self._looked_at = -math.inf
         self._watchers: dict[JobId | None, set[anyio.Event]] = defaultdict(set)
         self._keys = Keys(store)
-        # SQLite has one writer; a limiter of one also keeps the order of transactions.
-        self._writer = anyio.CapacityLimiter(1)
+        # SQLite has one writer; one thread also keeps the order of transactions.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="gpusched-journal")
         self.state = State.begin(settings)
 
     # --- what others call -------------------------------------------------------------
 
     def post(self, event: Event) -> None:
         """Tell the engine a fact. Never blocks; never fails."""
-        self._put(_Stimulus(event))
+        self._put(Stimulus(event))
 
     async def submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
         """Queue jobs, all or none; returns their ids once they are on disk.
@@ -187,7 +173,7 @@ class Engine:
             ended = await self._ended_parents(fresh)
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._keys.bring(fresh, done)
-            self._put(_Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
+            self._put(Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
             await asyncio.shield(done)
         return [known[job.id] or job.id for job in jobs]
 
@@ -217,8 +203,8 @@ class Engine:
     async def prune(self, *, before: float, most: int, limit: int) -> int:
         """Delete some of the oldest events; returns how many. One short transaction between those of the queue."""
         try:
-            return await anyio.to_thread.run_sync(
-                lambda: self.store.prune(before=before, most=most, limit=limit, epoch=self._epoch), limiter=self._writer
+            return await self._written(
+                lambda: self.store.prune(before=before, most=most, limit=limit, epoch=self._epoch)
             )
         except Fenced:
             self.fenced.set()
@@ -230,9 +216,7 @@ class Engine:
             raise IllegalTransition(job, self.forget)
         tombstone = replace(job, name="", message=None, notebook=None, tags=(), attempts=(), idempotency_key=None)
         try:
-            recorded = await anyio.to_thread.run_sync(
-                lambda: self.store.forget(tombstone, at=self.clock(), epoch=self._epoch), limiter=self._writer
-            )
+            recorded = await self._written(lambda: self.store.forget(tombstone, at=self.clock(), epoch=self._epoch))
         except Fenced:
             self.fenced.set()
             raise _stopping() from None
@@ -245,14 +229,14 @@ class Engine:
     async def act_on_all(self, events: Sequence[Wish]) -> list[JobId]:
         """The same wish about many jobs, in one step; returns for which of them it changed anything, once on disk."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stimulus = _Stimulus(Together(tuple(events)), {}, done)
+        stimulus = Stimulus(Together(tuple(events)), {}, done)
         self._put(stimulus)
         await done
         return [event.job_id for event in events if event.job_id in stimulus.changed]
 
     async def _wish(self, event: Event) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(_Stimulus(event, {}, done))
+        self._put(Stimulus(event, {}, done))
         await done
 
     async def job(self, job_id: JobId, sees: Callable[[str], bool]) -> Job:
@@ -310,6 +294,7 @@ class Engine:
                 stimulus.fail(_stopping())
             with anyio.CancelScope(shield=True):
                 await self._launcher.close()
+            self._writer.shutdown(wait=False)
 
     async def _loop(self) -> None:
         try:
@@ -342,7 +327,7 @@ class Engine:
         if look.cancelled_caught:
             self._cards_by = anyio.current_time() + LONGEST_LOOK_S
 
-    async def _gather(self) -> list[_Stimulus]:
+    async def _gather(self) -> list[Stimulus]:
         """The next batch: everything that has arrived, or nothing when a timer of the core is due."""
         if not self._inbox:
             due = next_wakeup(self.state, self.clock())
@@ -352,84 +337,93 @@ class Engine:
         batch, self._inbox = self._inbox, []
         return batch
 
-    async def _advance(self, batch: list[_Stimulus]) -> None:
-        """Core, journal, acknowledgement, action: in this order."""
+    async def _advance(self, batch: list[Stimulus]) -> None:
+        """Core, journal, action, acknowledgement: in this order."""
         now = self.clock()
         if self.gpus.simulated and any(isinstance(stimulus.event, Exited | Vanished) for stimulus in batch):
             # A look at these cards costs nothing: what an end frees is given away in the same transaction.
-            batch = [*batch, _Stimulus(Sampled(await self._sample()))]
-        state = self.state
-        changes: list[Entry] = []
-        instructions: list[Instruction] = []
-        accepted: list[_Stimulus] = []
-        for stimulus in batch:
-            try:
-                step = apply(state, stimulus.event, now)
-            except IllegalTransition as error:
-                self._refused(stimulus, error)
-                continue
-            state = step.state
-            changes += step.changes
-            instructions += step.instructions
-            stimulus.changed = frozenset(change.job.id for change in step.changes if isinstance(change, Change))
-            accepted.append(stimulus)
-        planned = schedule(state, now)
-        changes += planned.changes
-        instructions += planned.instructions
-        state = planned.state
-        # Alerts rest on what cards show, so that a submission need not pay for them.
-        if any(isinstance(stimulus.event, Sampled | OperationsEvent) for stimulus in accepted):
-            settled = settle(state, now, fault=self.gpus.fault)
-            changes += settled.changes
-            state = settled.state
-        launching = [instruction.job_id for instruction in instructions if isinstance(instruction, Launch)]
+            batch = [*batch, Stimulus(Sampled(await self._sample()))]
+        decide = partial(decided, self.state, batch, now, self.gpus.fault)
+        taken = decide() if sum(map(weight, batch)) <= HEAVY else await self._beside_the_loop(decide, batch)
+        for stimulus, error in taken.refused:
+            self._refused(stimulus, error)
+        accepted, instructions = taken.accepted, taken.instructions
+        launches = [instruction for instruction in instructions if isinstance(instruction, Launch)]
         try:
-            recorded, works = await self._record(changes, accepted, launching) if changes else ([], {})
+            recorded, works = await self._record(taken, launches) if taken.changes else ([], {})
         except StoreUnavailable as error:
             await self._wait_for_store(accepted, error)
             return
         except GpuSchedError as error:
             await self._without_culprit(accepted, error)
             return
-        self.state = state
-        for stimulus in accepted:
-            stimulus.succeed()
+        self.state = taken.state
+        try:
+            for instruction in instructions:  # a freed card waits for them, whoever is told of it can wait a little
+                await self._act(instruction, works)
+        finally:  # it is on disk, whatever becomes of us now
+            for stimulus in accepted:
+                stimulus.succeed()
         self._publish(recorded, accepted)
         self._observe(recorded, accepted)
-        for instruction in instructions:
-            await self._act(instruction, works)
 
-    async def _record(
-        self, changes: list[Entry], accepted: list[_Stimulus], launching: list[JobId]
-    ) -> tuple[list[Recorded], dict[JobId, Work]]:
+    async def _beside_the_loop(self, decide: Callable[[], Taken], batch: Sequence[Stimulus]) -> Taken:
+        """All that the core touches is frozen, so that others can be answered meanwhile."""
+        try:
+            return await anyio.to_thread.run_sync(decide)
+        except BaseException:
+            for stimulus in batch:
+                stimulus.fail(_stopping())
+            raise
+
+    async def _record(self, taken: Taken, launches: Sequence[Launch]) -> tuple[list[Recorded], dict[JobId, Work]]:
         """Write it down, or raise why not: then the state stays as it was.
 
-        Returns also what the jobs run that are to be launched, as far as it can be read: on the same way to the
-        database, since a card waits for them.
+        Meanwhile what is to be launched gets ready, since a card waits for it. Returns also what it runs, as far as
+        it can be read.
         """
-        works = {job_id: work for stimulus in accepted for job_id, work in stimulus.works.items()}
+        works = {job_id: work for stimulus in taken.accepted for job_id, work in stimulus.works.items()}
+        loop, found = asyncio.get_running_loop(), dict[JobId, Work]()
 
-        def write_and_read() -> tuple[list[Recorded], dict[JobId, Work]]:
-            written = self.store.record(changes, works, epoch=self._epoch)
-            found = {}
-            for job_id in launching:
-                with suppress(OSError, GpuSchedError):  # the launch itself will say why not
-                    if (work := works.get(job_id) or self.store.work(job_id)) is not None:
-                        found[job_id] = work
-            return written, found
+        def committing() -> None:  # it comes before the transaction's end does
+            loop.call_soon_threadsafe(self._prepare, launches, taken.state, works, found)
 
+        record = partial(self.store.record, taken.changes, works, epoch=self._epoch)
         try:
-            done = await anyio.to_thread.run_sync(write_and_read, limiter=self._writer)
-        except GpuSchedError:
-            raise
-        except BaseException:
-            for stimulus in accepted:
+            recorded = await self._written(partial(record, committing=committing) if launches else record)
+        except BaseException as error:
+            for launch in launches:
+                self._launcher.give_up(launch.job_id, launch.attempt)
+            for stimulus in () if isinstance(error, GpuSchedError) else taken.accepted:
                 stimulus.fail(_stopping())
             raise
         self.store_cause = None
-        return done
+        return recorded, found
 
-    async def _wait_for_store(self, accepted: list[_Stimulus], error: StoreUnavailable) -> None:
+    def _written(self, write: Callable[[], T]) -> Awaitable[T]:
+        """Begins at once, in its turn, and ends before whoever waits for it does."""
+        writing = asyncio.get_running_loop().run_in_executor(self._writer, write)
+
+        async def ended() -> T:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([writing])
+            return writing.result()
+
+        return ended()
+
+    def _prepare(
+        self, launches: Sequence[Launch], state: State, works: Mapping[JobId, Work], found: dict[JobId, Work]
+    ) -> None:
+        """Let attempts get ready that may be launched in a moment. What they run is put into ``found``."""
+        for launch in launches:
+            job_id = launch.job_id
+            with suppress(OSError, GpuSchedError):  # the launch itself will say why not
+                # Beside the loop it would come later than it is needed.
+                if (work := works.get(job_id) or self.store.work(job_id)) is not None:
+                    found[job_id] = work
+                    self._launcher.prepare(LaunchOrder(state.jobs[job_id], launch.attempt, work, self.folder(job_id)))
+
+    async def _wait_for_store(self, accepted: list[Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
 
         Wishes that came meanwhile fail as well: they would have to wait for a second time.
@@ -446,7 +440,7 @@ class Engine:
         if facts:
             self._arrived.set()
 
-    async def _without_culprit(self, accepted: list[_Stimulus], error: GpuSchedError) -> None:
+    async def _without_culprit(self, accepted: list[Stimulus], error: GpuSchedError) -> None:
         """One of them cannot be written down, whatever the disk: each is tried alone, so that only that one fails."""
         if len(accepted) > 1:
             try:
@@ -465,13 +459,13 @@ class Engine:
             log.error("a decision cannot be written down: %s", error)
             await anyio.sleep(RETRY_STORE_S)
 
-    def _refused(self, stimulus: _Stimulus, error: IllegalTransition) -> None:
+    def _refused(self, stimulus: Stimulus, error: IllegalTransition) -> None:
         if stimulus.done is not None:
             stimulus.fail(error)
         else:  # a late echo of something that another event has settled already
             log.info("ignored: %s", error)
 
-    def _publish(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+    def _publish(self, recorded: list[Recorded], accepted: list[Stimulus]) -> None:
         if recorded:
             self.last_seq = max(self.last_seq, recorded[-1].seq)  # a deletion is written between two batches
         changed: set[JobId | None] = {None if record.job is None else record.job.id for record in recorded}
@@ -481,7 +475,7 @@ class Engine:
             for event in self._watchers.pop(job_id):
                 event.set()
 
-    def _observe(self, recorded: list[Recorded], accepted: list[_Stimulus]) -> None:
+    def _observe(self, recorded: list[Recorded], accepted: list[Stimulus]) -> None:
         sampled = any(isinstance(stimulus.event, Sampled) for stimulus in accepted)
         for observer in self.observers if recorded or sampled else ():
             try:
@@ -538,7 +532,7 @@ class Engine:
 
     # --- small parts ------------------------------------------------------------------
 
-    def _put(self, stimulus: _Stimulus) -> None:
+    def _put(self, stimulus: Stimulus) -> None:
         self._inbox.append(stimulus)
         self._arrived.set()
 

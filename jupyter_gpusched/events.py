@@ -11,9 +11,11 @@ import fcntl
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 from tornado.iostream import StreamClosedError
@@ -26,8 +28,13 @@ from .growth import Reach
 from .ports import Recorded
 from .views import Views
 
+_Item = TypeVar("_Item")
+
 LONGEST_SILENCE_S = 15.0
 """After so long without a frame an empty line is sent, so that both ends know of each other."""
+
+AT_ONCE = 100
+"""So many jobs are shown before others get their turn."""
 
 ADMITTED_S = 60.0
 """So long a reader is believed to be who opened the stream: a token may be revoked meanwhile."""
@@ -77,12 +84,14 @@ class EventsHandler(Handler):
 
     async def _start_over(self) -> int:
         engine = self.desk.engine
-        await self.desk.growth.look(job for job in engine.state.jobs.values() if job.phase.active)
-        seq = engine.last_seq
-        views = self.views()
-        gpus = self.desk.card_frames.of(views)
-        jobs = [job for job in engine.state.jobs.values() if self._is_told_of(job.owner)]
-        await self._send(wire.SnapshotFrame(seq=seq, jobs=views.jobs(jobs), gpus=gpus, alerts=views.alerts()))
+        await self.desk.growth.look(job for job in engine.state.busy.values() if job.phase.active)
+        seq, views = engine.last_seq, self.views()  # of one moment, however long it takes to show them
+        gpus, alerts, shown = self.desk.card_frames.of(views), views.alerts(), []
+        jobs = [job for job in views.state.jobs.values() if self._is_told_of(job.owner)]
+        for part in batched(jobs, AT_ONCE):
+            shown += views.jobs(part)
+            await anyio.lowlevel.checkpoint()
+        await self._send(wire.SnapshotFrame(seq=seq, jobs=shown, gpus=gpus, alerts=alerts))
         self._gpus = gpus
         return seq
 
@@ -124,10 +133,12 @@ class EventsHandler(Handler):
                 return await self._start_over()
             if not records:
                 return after
-            views = self.views()
-            for record in records:
-                if (frame := _frame(record, views, self._is_told_of)) is not None:
-                    await self._send(frame)
+            for part in batched(records, AT_ONCE):
+                views = self.views()
+                for record in part:
+                    if (frame := _frame(record, views, self._is_told_of)) is not None:
+                        await self._send(frame)
+                await anyio.lowlevel.checkpoint()
             after = records[-1].seq
 
     async def _send_gpus(self, after: int) -> None:
@@ -139,7 +150,8 @@ class EventsHandler(Handler):
 
     async def _send_outputs(self, after: int) -> None:
         jobs = self.desk.engine.state.jobs
-        reaches = await self.desk.growth.look(job for job in jobs.values() if job.phase.active)
+        busy = self.desk.engine.state.busy
+        reaches = await self.desk.growth.look(job for job in busy.values() if job.phase.active)
         for job_id, reach in reaches.items():
             own = self._is_told_of(jobs[job_id].owner)
             if own and reach != self._told.get(job_id, Reach(reach.attempt)):
@@ -171,6 +183,11 @@ class EventsHandler(Handler):
         self.write(line + b"\n")
         await self.flush()
         self._sent_at = time.monotonic()
+
+
+def batched(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    """In pieces of this size, the last one smaller."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _frame(record: Recorded, views: Views, told_of: Callable[[str], bool]) -> wire.JobFrame | wire.AlertFrame | None:

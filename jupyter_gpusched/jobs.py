@@ -205,7 +205,7 @@ class Job:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:
-            live = self.widget().mime() if _needs_widgets(os.environ) else {}
+            live = self.widget().mime() if needs_widgets(os.environ) else {}
             return card.job_bundle(self.view) | live
         except GpuSchedError:
             if self._last is None:
@@ -213,7 +213,7 @@ class Job:
             return card.job_bundle(self._last, stale=True)
 
 
-def _needs_widgets(environ: Mapping[str, str]) -> bool:
+def needs_widgets(environ: Mapping[str, str]) -> bool:
     """Whether this kernel's front end draws widgets but not our job card: VS Code and Colab."""
     in_vs_code = any(name in environ for name in ("VSCODE_PID", "VSCODE_CWD", "VSCODE_IPC_HOOK_CLI"))
     return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules

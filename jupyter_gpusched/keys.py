@@ -31,7 +31,7 @@ class Keys:
         """For each job the one that has its key already, be it an earlier one of the same batch; None for a first."""
         keys = {key for job in jobs if (key := _key(job)) is not None}
         taken: dict[Key, JobId] = {}
-        while True:
+        while keys:
             taken |= await self._being_written(keys)
             taken |= await anyio.to_thread.run_sync(self._written, keys - taken.keys())
             if not (keys - taken.keys()) & self._pending.keys():  # nobody else brought one of them while we looked

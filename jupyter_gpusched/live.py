@@ -7,14 +7,18 @@ never lets an unreachable host end the looking.
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any, Protocol
 
-from .core.model import GpuSchedError
+from .core.model import GpuSchedError, UnknownJob
 from .session import host
+from .widgetrows import FAILED, FAILED_NAMED, ArrayNow, array_of
 
 EVERY_S = 1.0
 MOST_JOBS = 100
+MOST_ELEMENTS = 200
+"""Of a longer array that is open those that run or have failed are shown, some of each."""
 
 _PATIENT_ROUNDS = 5
 _AFTER_TROUBLE_S = 30.0
@@ -36,6 +40,50 @@ class Round:
     def jobs(self) -> list[dict[str, Any]]:
         """The caller's newest jobs, newest first."""
         return host().jobs(limit=MOST_JOBS)
+
+    def arrays(self, opened: Collection[str]) -> dict[str, ArrayNow]:
+        """The arrays among these jobs, of those that are ``opened`` with their elements."""
+        known: dict[str, list[dict[str, Any]]] = {}
+        for view in self.jobs:
+            if view["array_id"] is not None:
+                known.setdefault(view["array_id"], []).append(view)
+        if len(self.jobs) < MOST_JOBS:  # then all of their elements are among them
+            found = [array_of(array_id, views) for array_id, views in known.items()]
+        else:
+            found = [array for array_id in known if (array := self.array(array_id, array_id in opened)) is not None]
+        return {array.id: array for array in found if array.whole["count"] > 1}
+
+    def array(self, array_id: str, with_elements: bool) -> ArrayNow | None:
+        """One array as its host knows it; None for one that is not known any more."""
+        known = _ENDED.get((array_id, with_elements))
+        if known is not None:
+            return known
+        try:
+            whole = host().array(array_id)
+        except UnknownJob:
+            return None
+        few = whole["count"] <= MOST_ELEMENTS
+        if with_elements and few:
+            array = array_of(array_id, host().jobs(array=array_id))
+        else:
+            phases = [phase for phase in FAILED if whole["phases"].get(phase)]
+            most = MOST_ELEMENTS // 4 if with_elements else FAILED_NAMED
+            failed = _in_phases(array_id, phases, most)
+            going = _in_phases(array_id, ("running", "starting"), most) if with_elements else []
+            array = array_of(array_id, [*failed, *going], whole)
+        if array.ended:
+            if len(_ENDED) >= MOST_JOBS:
+                _ENDED.clear()
+            _ENDED[array_id, with_elements] = array
+        return array
+
+
+_ENDED: dict[tuple[str, bool], ArrayNow] = {}
+"""Arrays of which nothing will change, by id and whether with their elements: they are asked for once."""
+
+
+def _in_phases(array_id: str, phases: Collection[str], most: int) -> list[dict[str, Any]]:
+    return [view for phase in phases for view in host().jobs(array=array_id, phase=phase, limit=most)]
 
 
 class Viewer(Protocol):

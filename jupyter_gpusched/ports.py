@@ -63,10 +63,18 @@ class Store(Protocol):
         Leaves an event ``took_over`` that names the host.
         """
 
-    def record(self, changes: Sequence[Entry], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
+    def record(
+        self,
+        changes: Sequence[Entry],
+        works: dict[JobId, Work],
+        *,
+        epoch: int,
+        committing: Callable[[], None] = lambda: None,
+    ) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
-        works  what newly submitted jobs run, by job id.
+        works       what newly submitted jobs run, by job id.
+        committing  called when only the disk is waited for; it must return at once.
         Raises ``Fenced`` when another host has taken over, ``StoreUnavailable`` when the
         database cannot be written in time, ``DuplicateKey`` for a used idempotency key,
         ``Unwritable`` for a value that cannot be written down.
@@ -176,6 +184,15 @@ class LaunchOrder:
 
 class Launcher(Protocol):
     """Starts, ends and re-adopts attempts. No call blocks; what happened comes as events to ``report``."""
+
+    def prepare(self, order: LaunchOrder) -> None:
+        """Get ready for an attempt that is being written down: nothing of it runs, nor could it, before ``launch``.
+
+        Never needed, never fails, never waits.
+        """
+
+    def give_up(self, job_id: JobId, attempt: int) -> None:
+        """It could not be written down. What was not prepared is no matter."""
 
     def launch(self, order: LaunchOrder) -> None:
         """Start the attempt. Reports Started, later MainEnded/Exited, or LaunchFailed or Vanished."""

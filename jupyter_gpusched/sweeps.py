@@ -10,6 +10,7 @@ import ast
 import itertools
 import keyword
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -142,3 +143,11 @@ def _put(text: str, values: Mapping[str, object]) -> str:
     if "{" not in text:
         return text
     return re.sub(r"\{([A-Za-z_]\w*)\}", lambda found: str(values.get(found[1], found[0])), text)
+
+
+def common_name(names: Sequence[str]) -> str:
+    """What the names of elements have in common: ``run`` of ``run-1`` and ``run-2``."""
+    if len(set(names)) == 1:
+        return names[0]
+    prefix = os.path.commonprefix(names)  # noqa: RUF071  of texts
+    return re.sub(r"[^\s\-_=:,(\[]*$", "", prefix).rstrip(" -_=:,([") or names[0]

@@ -103,9 +103,14 @@ def named(pattern: str, engine: Engine, owner: str) -> Target:
 
 async def _batch(batch_id: JobId, engine: Engine, sees: Sees) -> list[Job]:
     """The jobs of a batch as they are now, in their order; empty where it is unknown or another's."""
-    jobs = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=batch_id))
-    current = [engine.state.jobs.get(job.id, job) for job in reversed(jobs) if sees(job.owner)]
-    return sorted(current, key=lambda job: (job.array_index or 0, job.submitted_at, job.id))
+
+    def look() -> list[Job]:
+        jobs = engine.store.jobs(batch_id=batch_id)
+        known = engine.state.jobs  # read after the journal: never older than that
+        current = [known.get(job.id, job) for job in reversed(jobs) if sees(job.owner)]
+        return sorted(current, key=lambda job: (job.array_index or 0, job.submitted_at, job.id))
+
+    return await anyio.to_thread.run_sync(look)  # of up to ten thousand
 
 
 def _numbers(text: str) -> frozenset[int]:

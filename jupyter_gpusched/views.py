@@ -16,12 +16,13 @@ from .core.advice import advice
 from .core.booking import assigned
 from .core.choice import told
 from .core.estimate import Start
-from .core.explain import explanation, positions, waiting, waiting_all
+from .core.explain import explanation, waiting, waiting_all
 from .core.ledger import Card, read_books
 from .core.model import Attempt, Foreign, Gpu, GpuUuid, Grant, GrantState, Job, JobId, Opener, Phase
 from .core.operations import Alert, Reservation
 from .core.release import is_earlier, use_of
 from .core.reservations import reaching_in
+from .core.standing import Standing
 from .core.state import State
 
 
@@ -37,6 +38,7 @@ class Views:
     halted: str | None = None  # why nothing can be written down, and so nothing starts
     progress: Mapping[JobId, wire.Progress] = field(default_factory=dict)
     starts: Callable[[JobId], Start | None] = lambda _: None  # when a waiting job will probably start
+    standings: Callable[[State, float], Standing] = Standing
 
     @classmethod
     def of(
@@ -50,13 +52,15 @@ class Views:
         halted: str | None = None,
         progress: Mapping[JobId, wire.Progress] | None = None,
         starts: Callable[[JobId], Start | None] = lambda _: None,
+        standings: Callable[[State, float], Standing] = Standing,
     ) -> Views:
-        return cls(state, caller, simulated, now, None if state.gpus else cause, halted, progress or {}, starts)
+        cause = None if state.gpus else cause
+        return cls(state, caller, simulated, now, cause, halted, progress or {}, starts, standings)
 
     @cached_property
-    def ranks(self) -> dict[JobId, int]:
-        """The place of everybody in the queue; worked out once, and only if somebody waits."""
-        return positions(self.state, self.now)
+    def standing(self) -> Standing:
+        """The places of everybody in the queue; worked out once, and only if somebody waits."""
+        return self.standings(self.state, self.now)
 
     def knows_no_more(self, job: Job) -> bool:
         """Whether a job that was live when it was looked up has ended since."""
@@ -67,7 +71,7 @@ class Views:
         current = self.state.jobs.get(job.id, job)
         told = None
         if current.phase is Phase.QUEUED and not self.knows_no_more(current):
-            told = explanation(self.state, current, self.now)
+            told = explanation(self.state, current, self.now, self.standing)
         return self._job(current, waiting(self.state, current, self.now), told)
 
     def jobs(self, jobs: Sequence[Job]) -> list[wire.JobView]:
@@ -86,17 +90,21 @@ class Views:
         return job_view(
             current,
             waiting=words if queued else None,
-            position=self.ranks.get(current.id) if queued else None,
+            position=self._position(current) if queued else None,
             start=self.starts(current.id) if queued and not self.halted else None,
             simulated=self.simulated,
             progress=self.progress.get(current.id) if current.phase.active else None,
             explanation=told,
         )
 
+    def _position(self, job: Job) -> int | None:
+        """None for one that waits no more in this state."""
+        return self.standing.position(job) if job.id in self.state.jobs else None
+
     def past(self, job: Job) -> wire.JobView:
-        """The view of a job as the journal has it at an event; words on waiting only if it still does."""
+        """The view of a job as the journal has it at an event; words on waiting only if it still does, and in short."""
         if self.state.jobs.get(job.id) == job:
-            return self.job(job)
+            return self._job(job, waiting(self.state, job, self.now))
         return job_view(job, waiting=None, position=None, start=None, simulated=self.simulated)
 
     def reservations(self) -> list[wire.Reservation]:
@@ -182,6 +190,7 @@ class Views:
             promised_mib=grant.promised,
             since=grant.since,
             notebook=job.notebook if own else None,
+            mine=job.owner == self.caller.user,
         )
 
     def _foreign(self, process: Foreign) -> wire.Holder:
@@ -196,6 +205,7 @@ class Views:
             promised_mib=None,
             since=process.since,
             notebook=process.notebook if self._sees(process.user) else None,
+            mine=process.user == self.caller.user,
         )
 
     def _opener(self, process: Opener) -> wire.DeviceUser:
@@ -252,7 +262,7 @@ def job_view(
 ) -> wire.JobView:
     """The owner's view of a job; the first three keywords are the scheduler's words on a queued one.
 
-    explanation  why it stands where it stands; left out in long lists.
+    explanation  why it stands where it stands; left out of lists and events.
     """
     last = job.attempts[-1] if job.attempts and job.phase is not Phase.QUEUED else None
     over = job.overuse

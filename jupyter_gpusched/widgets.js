@@ -39,21 +39,35 @@ function progressBar({ words, fraction }) {
   return made;
 }
 
-function head(row) {
+function mark(text, kind, value = 'true') {
+  const made = element('span', 'mark', text);
+  made.dataset[kind] = value;
+  return made;
+}
+
+function head(model, row) {
   const made = element('div', 'head');
-  made.append(element('b', 'title', row.title));
-  if (row.phase) {
-    const phase = element('span', 'mark', row.phase);
-    phase.dataset.phase = row.phase;
-    made.append(phase);
-  }
-  if (row.simulated) {
-    const mark = element('span', 'mark', 'SIMULATED');
-    mark.dataset.simulated = 'true';
-    made.append(mark);
-  }
+  made.append(row.kind === 'array' ? opener(model, row) : element('b', 'title', row.title));
+  if (row.count) made.append(element('span', 'facts', row.count));
+  if (row.phase) made.append(mark(row.phase, 'phase', row.phase));
+  if (row.held && row.kind === 'job') made.append(mark('held', 'held'));
+  if (row.simulated) made.append(mark('SIMULATED', 'simulated'));
   if (row.readings) made.append(element('span', 'readings', row.readings));
   return made;
+}
+
+/** Shows the elements of an array below its row, and hides them again; which are open is known to the kernel too. */
+function opener(model, row) {
+  const button = element('button', 'opener', `${row.opened ? '▾' : '▸'} ${row.title}`);
+  button.dataset.act = 'open';
+  button.setAttribute('aria-expanded', String(row.opened));
+  button.onclick = event => {
+    event.stopPropagation();
+    const others = model.get('opened').filter(key => key !== row.key);
+    model.set('opened', row.opened ? others : [...others, row.key]);
+    model.save_changes();
+  };
+  return button;
 }
 
 /** The seconds in which the end of a job can be taken back; a view that goes sends what it was asked for. */
@@ -62,6 +76,7 @@ class Wishes {
     this.model = model;
     this.due = new Map();
     this.sent = new Set();
+    this.drawers = new Map(); // what draws the button of a row, which may be another one than was clicked
     this.leave = () => [...this.due.keys()].forEach(key => this.send(key));
     window.addEventListener('pagehide', this.leave);
   }
@@ -74,8 +89,9 @@ class Wishes {
     return Math.max(1, Math.ceil((this.due.get(key).at - Date.now()) / 1000));
   }
 
-  toggle(key, redraw) {
+  toggle(key) {
     const wish = this.due.get(key);
+    const redraw = () => this.drawers.get(key)?.();
     if (wish) {
       clearTimeout(wish.end);
       clearInterval(wish.tick);
@@ -107,6 +123,10 @@ class Wishes {
   }
 }
 
+function named(row) {
+  return row.kind === 'array' ? `array ${row.key}` : `job ${row.key}`;
+}
+
 function cancelButton(wishes, row) {
   const button = element('button', 'button');
   button.dataset.act = 'cancel';
@@ -115,39 +135,96 @@ function cancelButton(wishes, row) {
     button.disabled = state === 'sent';
     button.dataset.asked = String(state === 'pending');
     button.textContent = { none: 'Cancel', sent: 'Cancelling' }[state] ?? `Undo (${wishes.left(row.key)})`;
-    button.setAttribute('aria-label', state === 'pending' ? `Undo: do not cancel job ${row.key}` : `Cancel job ${row.key}`);
+    const label = state === 'pending' ? `Undo: do not cancel ${named(row)}` : `Cancel ${named(row)}`;
+    button.setAttribute('aria-label', label);
   };
   button.onclick = event => {
     event.stopPropagation();
-    wishes.toggle(row.key, draw);
+    wishes.toggle(row.key);
   };
+  wishes.drawers.set(row.key, draw);
   draw();
   return button;
 }
 
-function againButton(model, row) {
-  const button = element('button', 'button', 'Run again');
-  button.dataset.act = 'resubmit';
-  button.setAttribute('aria-label', `Run job ${row.key} again`);
+/** A button that asks the kernel for something at once. */
+function actButton(model, row, act, text, label) {
+  const button = element('button', 'button', text);
+  button.dataset.act = act;
+  button.setAttribute('aria-label', label);
   button.onclick = event => {
     event.stopPropagation();
-    model.send({ resubmit: row.key });
+    model.send({ [act]: row.key });
   };
   return button;
 }
 
-function fill(model, wishes, item, row) {
-  item.replaceChildren(head(row));
-  if (row.parts) item.append(bar(row.parts));
-  const facts = element('div', 'facts');
-  facts.append(row.parts ? '' : element('code', '', row.key), row.parts ? row.facts : ` · ${row.facts}`);
-  item.append(facts);
-  if (row.why) item.append(element('div', row.parts ? 'trouble' : 'why', row.why));
-  if (row.progress) item.append(progressBar(row.progress));
-  if (row.parts) return;
-  const acts = element('div', 'acts');
-  acts.append(row.can_cancel ? cancelButton(wishes, row) : againButton(model, row));
-  item.append(acts);
+function acts(model, wishes, row) {
+  const made = element('div', 'acts');
+  if (row.can_cancel) made.append(cancelButton(wishes, row));
+  if (row.held) made.append(actButton(model, row, 'release', 'Release', `Release ${named(row)}`));
+  if (row.can_repeat) {
+    const text = row.kind === 'array' ? 'Run what failed again' : 'Run again';
+    const label = row.kind === 'array' ? `Run what failed of ${named(row)} again` : `Run ${named(row)} again`;
+    made.append(actButton(model, row, 'resubmit', text, label));
+  }
+  return made;
+}
+
+function facts(row) {
+  const made = element('div', 'facts');
+  made.append(...(row.kind === 'gpu' ? [row.facts] : [element('code', '', row.key), ` · ${row.facts}`]));
+  return made;
+}
+
+function notes(words) {
+  const made = element('div', 'notes');
+  made.append(...words.map(one => element('div', 'facts', one)));
+  return made;
+}
+
+/** One row: each of its parts is made anew only when it changed, so that a click or the focus on a button is not lost. */
+class Row {
+  constructor(model, wishes, key) {
+    this.model = model;
+    this.wishes = wishes;
+    this.node = element('div', 'row');
+    this.node.dataset.key = key;
+    this.parts = new Map();
+    selectable(model, this.node, key);
+  }
+
+  draw(row) {
+    const { model, wishes } = this;
+    const { title, count, phase, held, simulated, readings, opened, can_cancel, can_repeat, cancelling } = row;
+    this.node.dataset.element = String(Boolean(row.element));
+    this.part('head', [title, count, phase, held, simulated, readings, opened], () => head(model, row));
+    this.part('bar', row.parts, () => bar(row.parts));
+    this.part('facts', row.facts, () => facts(row));
+    this.part('why', row.why, () => element('div', row.kind === 'gpu' ? 'trouble' : 'why', row.why));
+    this.part('notes', row.notes?.length ? row.notes : null, () => notes(row.notes));
+    this.part('progress', row.progress, () => progressBar(row.progress));
+    const acting = row.kind !== 'gpu' && [can_cancel, can_repeat, cancelling, held];
+    this.part('acts', acting, () => acts(model, wishes, row));
+  }
+
+  part(name, told, make) {
+    const shown = JSON.stringify(told || null);
+    const known = this.parts.get(name);
+    if (known?.shown === shown) return;
+    const node = told ? make() : document.createComment(name);
+    const focused = this.node.getRootNode().activeElement;
+    const act = known?.node.contains(focused) ? focused.dataset.act : undefined;
+    if (known) known.node.replaceWith(node);
+    else this.node.append(node);
+    if (act) this.node.querySelector(`[data-act="${act}"]`)?.focus({ preventScroll: true });
+    this.parts.set(name, { shown, node });
+  }
+
+  /** The buttons as they are without a wish that was refused. */
+  refresh() {
+    this.parts.get('acts').shown = '';
+  }
 }
 
 function legend(rows) {
@@ -180,11 +257,6 @@ function selectable(model, item, key) {
   };
 }
 
-/** All of a row but its clock: a button that has the focus is not to be replaced every second. */
-function withoutFacts(row) {
-  return JSON.stringify({ ...row, facts: '' });
-}
-
 class List {
   constructor(model, wishes) {
     this.model = model;
@@ -197,9 +269,9 @@ class List {
   draw() {
     const rows = this.model.get('rows');
     const kept = new Set(rows.map(row => row.key));
-    for (const [key, { item }] of this.items) {
+    for (const [key, item] of this.items) {
       if (!kept.has(key)) {
-        item.remove();
+        item.node.remove();
         this.items.delete(key);
       }
     }
@@ -207,26 +279,16 @@ class List {
   }
 
   place(row, place) {
-    const known = this.items.get(row.key) ?? this.make(row.key);
-    const shown = withoutFacts(row);
-    if (known.shown !== shown) fill(this.model, this.wishes, known.item, row);
-    else known.item.querySelector('.gpusched-w-facts').lastChild.textContent = row.parts ? row.facts : ` · ${row.facts}`;
-    known.shown = shown;
-    known.item.setAttribute('aria-current', String(this.model.get('selected') === row.key));
-    if (this.node.children[place] !== known.item) this.node.insertBefore(known.item, this.node.children[place] ?? null);
+    const item = this.items.get(row.key) ?? new Row(this.model, this.wishes, row.key);
+    this.items.set(row.key, item);
+    item.draw(row);
+    item.node.setAttribute('aria-current', String(this.model.get('selected') === row.key));
+    if (this.node.children[place] !== item.node) this.node.insertBefore(item.node, this.node.children[place] ?? null);
   }
 
-  make(key) {
-    const made = { item: element('div', 'row'), shown: '' };
-    made.item.dataset.key = key;
-    selectable(this.model, made.item, key);
-    this.items.set(key, made);
-    return made;
-  }
-
-  /** Draw every row anew, also those that are as they were. */
+  /** Draw the buttons of every row anew, also those that are as they were. */
   refresh() {
-    this.items.forEach(known => { known.shown = ''; });
+    this.items.forEach(item => item.refresh());
     this.draw();
   }
 }

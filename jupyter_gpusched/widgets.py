@@ -16,17 +16,14 @@ import anywidget
 import traitlets
 
 from . import describe
-from .core.model import GpuSchedError
-from .core.quantities import show_mib
+from .core.model import GpuSchedError, UnknownJob
 from .live import FEED, Round
 from .session import host
 from .terminal import render
+from .widgetrows import Row, array_rows, gpu_row, job_row, queue_rows
 
 _HERE = Path(__file__).parent
-_ENDED_SHOWN = 10
 _VIEW = "application/vnd.jupyter.widget-view+json"
-
-Row = dict[str, Any]
 
 
 class _Live(anywidget.AnyWidget):
@@ -64,19 +61,22 @@ class _Live(anywidget.AnyWidget):
         super().close()
 
     def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        """What a view can ask for: the end of a job, or that it is run again."""
+        """What a view can ask for: the end of a job or an array, its release, or that it is run again."""
         asked = content if isinstance(content, dict) else {}
         try:
             if isinstance(asked.get("cancel"), str):
                 host().cancel(asked["cancel"])
+            elif isinstance(asked.get("release"), str):
+                host().release_job(asked["release"])
             elif isinstance(asked.get("resubmit"), str):
-                self._ran_again(host().resubmit(asked["resubmit"]))
+                answer = host().resubmit_any(asked["resubmit"])
+                self._ran_again(asked["resubmit"], answer.get("array_id") or answer["id"])
             self.take(Round())
         except GpuSchedError as error:
             self.trouble = error.message
 
-    def _ran_again(self, new_id: str) -> None:
-        """A job that this view shows was queued again under another id."""
+    def _ran_again(self, old_id: str, new_id: str) -> None:
+        """What this view shows was queued again under another id."""
 
     def _show(self, rows: list[Row], **traits: Any) -> None:
         """One message for all that changed, and none when nothing did."""
@@ -109,14 +109,26 @@ class GpuMonitor(_Live):
 
     def take(self, answers: Round) -> None:
         cause = None if answers.gpus else answers.gpu_cause
-        self._show([_gpu_row(gpu) for gpu in answers.gpus], gpus=answers.gpus, empty=describe.no_gpus(cause))
+        now = time.time()
+        self._show([gpu_row(gpu, now) for gpu in answers.gpus], gpus=answers.gpus, empty=describe.no_gpus(cause))
 
     def _words(self) -> str:
         return describe.gpus_table(self.gpus) if self.gpus else self.empty
 
 
-class JobQueue(_Live):
-    """Your jobs, live: what runs, what waits and for what, what ended last. ``selected`` is a job's id."""
+class _WithArrays(_Live):
+    """Views in which an array is one row, below which its elements are shown while it is open."""
+
+    opened = traitlets.List(traitlets.Unicode(), help="The ids of the arrays that are open.").tag(sync=True)
+
+    @traitlets.observe("opened")
+    def _open(self, _change: Any) -> None:
+        if self.rows:  # else the first ones are still to come
+            self._asked(self, None, None)
+
+
+class JobQueue(_WithArrays):
+    """Your jobs, live: what runs, what waits and for what, what ended last. ``selected`` is the id of one row."""
 
     jobs = traitlets.List(traitlets.Dict(), help="The views of your jobs, newest first.")
 
@@ -124,7 +136,8 @@ class JobQueue(_Live):
         super().__init__(heading="Jobs", empty=describe.NO_JOBS)
 
     def take(self, answers: Round) -> None:
-        self._show([_job_row(view) for view in _in_order(answers.jobs)], jobs=answers.jobs)
+        arrays = answers.arrays(self.opened)
+        self._show(queue_rows(answers.jobs, arrays, self.opened, time.time()), jobs=answers.jobs)
 
     def _words(self) -> str:
         return describe.jobs_table(self.jobs)
@@ -152,11 +165,11 @@ class JobWidget(_Live):
         with self._which:
             if job_id != self._job_id:
                 return
-            self._show([_job_row(view)], text=render(raw.decode("utf-8", "replace")))
+            self._show([job_row(view, time.time())], text=render(raw.decode("utf-8", "replace")))
             if view["phase"] in describe.FINAL:
                 FEED.leave(self)
 
-    def _ran_again(self, new_id: str) -> None:
+    def _ran_again(self, _old_id: str, new_id: str) -> None:
         """From now on the new job is the one that is shown."""
         with self._which:
             self._job_id = new_id
@@ -167,101 +180,36 @@ class JobWidget(_Live):
         return f"Job {row['key']} · {row['phase']} · {row['title']}"
 
 
-def _in_order(views: list[describe.View]) -> list[describe.View]:
-    """What runs, what waits in its order, and what ended last."""
-    ended = [view for view in views if view["phase"] in describe.FINAL]
-    live = [view for view in views if view["phase"] not in describe.FINAL]
-    ended.sort(key=lambda view: view["ended_at"] or 0, reverse=True)
-    live.sort(key=lambda view: (view["phase"] == "queued", view["position"] or 0, view["submitted_at"]))
-    return live + ended[:_ENDED_SHOWN]
+class ArrayWidget(_WithArrays):
+    """One array with its elements, live; it leaves the feed when the last of them has ended."""
 
+    def __init__(self, array_id: str) -> None:
+        self._array_id = array_id
+        self._which = threading.Lock()
+        super().__init__(opened=[array_id])
 
-def _job_row(view: describe.View) -> Row:
-    now = time.time()
-    facts = [
-        describe.wants(view),
-        describe.where(view),
-        describe.lasted(view, now),
-        describe.remaining(view, now),
-        describe.memory(view),
-    ]
-    progress = describe.progress(view)
-    return {
-        "key": view["id"],
-        "title": describe.one_line(view["name"]),
-        "phase": view["phase"],
-        "facts": " · ".join(fact for fact in facts if fact),
-        "why": describe.sentence(view) or "",
-        "simulated": view["simulated"],
-        "progress": progress and {"words": progress, "fraction": view["progress"]["fraction"]},
-        "can_cancel": view["phase"] not in describe.FINAL,
-        "cancelling": view["phase"] == "stopping",
-    }
+    def take(self, answers: Round) -> None:
+        array_id = self._array_id
+        opened = array_id in self.opened
+        array = answers.array(array_id, opened)
+        if array is None:
+            raise UnknownJob(array_id)
+        with self._which:
+            if array_id != self._array_id:
+                return
+            self._show(array_rows(array, opened, time.time()))
+            if array.ended:
+                FEED.leave(self)
 
+    def _ran_again(self, old_id: str, new_id: str) -> None:
+        """What failed of it is an array of its own, which is shown from now on; an element run again is in none."""
+        if old_id != self._array_id:
+            return
+        with self._which:
+            self._array_id = new_id
+            FEED.join(self)
+        self.opened = [new_id]
 
-def _gpu_row(gpu: describe.View) -> Row:
-    health = gpu["health"]
-    return {
-        "key": gpu["uuid"],
-        "title": f"GPU {gpu['index']} {describe.one_line(gpu['name'])}",
-        "readings": _readings(gpu),
-        "facts": f"{show_mib(gpu['used_mib'])} of {show_mib(gpu['total_mib'])} used · "
-        f"{show_mib(gpu['promised_mib'])} promised · {show_mib(gpu['available_mib'])} available",
-        "why": "" if health["status"] == "ok" else describe.gpu_state(gpu),
-        "simulated": gpu["simulated"],
-        "parts": _parts(gpu),
-    }
-
-
-def _readings(gpu: describe.View) -> str:
-    """Load, temperature and power, where the card tells."""
-    figures = (("utilization_pct", "%"), ("temperature_c", "°C"), ("power_w", "W"))
-    return "  ".join(f"{gpu[name]:.0f} {unit}" for name, unit in figures if gpu[name] is not None)
-
-
-_KINDS = {
-    "own": "your jobs",
-    "others": "others' jobs",
-    "lease": "leases",
-    "foreign": "outside the queue",
-    "releasing": "being freed",
-    "free": "free",
-}
-"""The parts of a card's bar, in the order in which they are drawn."""
-
-
-def _parts(gpu: describe.View) -> list[Row]:
-    """How a card's memory is divided, in MiB, and who holds it; what has no share is left out."""
-    shares: dict[str, int] = dict.fromkeys(_KINDS, 0)
-    whose: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-    for holder in gpu["holders"]:
-        kind, amount = _kind_of(holder), _amount_of(holder)
-        shares[kind] += amount
-        whose[kind].append(f"{holder['job_id'] or describe.one_line(holder['user']) or 'unknown'} {show_mib(amount)}")
-    shares["foreign"] = max(shares["foreign"], gpu["foreign_mib"] or 0)
-    shares["free"] = max(0, gpu["total_mib"] - sum(shares.values()))
-    return [
-        {
-            "kind": kind,
-            "name": name,
-            "mib": shares[kind],
-            "words": f"{name} {show_mib(shares[kind])}" + (f" ({', '.join(whose[kind])})" if whose[kind] else ""),
-        }
-        for kind, name in _KINDS.items()
-        if shares[kind]
-    ]
-
-
-def _kind_of(holder: Row) -> str:
-    if holder["kind"] == "foreign":
-        return "foreign"
-    if holder["state"] == "releasing":
-        return "releasing"
-    if holder["kind"] == "lease":
-        return "lease"
-    return "own" if holder["job_id"] else "others"
-
-
-def _amount_of(holder: Row) -> int:
-    used = holder["vram_mib"] or 0
-    return int(used if holder["state"] == "releasing" else max(used, holder["promised_mib"] or 0))
+    def _words(self) -> str:
+        row = self.rows[0]
+        return f"Array {row['key']} · {row['title']} · {row['count']}: {row['facts']}"

@@ -186,6 +186,7 @@ class Holder(msgspec.Struct, kw_only=True):
     promised_mib: int | None
     since: float | None
     notebook: str | None
+    mine: bool = False  # of the caller
 
 
 class HealthOfGpu(msgspec.Struct, kw_only=True):
@@ -303,6 +304,8 @@ class Health(msgspec.Struct, kw_only=True):
     isolation: str = "none"  # none | bwrap
     drained: Drained | None = None
     live_jobs: int = 0  # of the caller, that have not ended
+    user: str = ""  # the caller, as the owner of jobs
+    admin: bool = False  # whether the caller runs this machine
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

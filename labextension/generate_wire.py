@@ -1,4 +1,4 @@
-"""Writes ``src/wire.ts`` from ``jupyter_gpusched/wire.py``, so that both sides speak of the same things.
+"""Writes ``src/wire.ts`` from ``wire.py`` and ``administration.py``, so that both sides speak of the same things.
 
 ``python labextension/generate_wire.py`` writes it; a test fails when it was forgotten.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpusched import wire
+from jupyter_gpusched import administration, wire
 
 TARGET = Path(__file__).parent / "src" / "wire.ts"
-SPOKEN = (wire.JobView, wire.GpuView, wire.Alert, wire.Health, wire.ErrorBody)
+SPOKEN = (wire.JobView, wire.GpuView, wire.ArrayView, wire.Alert, wire.Health, wire.ErrorBody, administration.Report)
 
 _HEAD = """// Generated from jupyter_gpusched/wire.py by labextension/generate_wire.py; edit that, not this.
 """

@@ -25,6 +25,7 @@ CALLS = {
     "adopt": ("jupyter_gpusched.launch.local", "LocalLauncher.adopt"),
     "spawn": ("jupyter_gpusched.launch.starts", "spawn"),
     "handover": ("jupyter_gpusched.launch.nursery", "_handed_over"),
+    "go": ("jupyter_gpusched.launch.nursery", "Spare.go"),
     "void": ("jupyter_gpusched.launch.attempt", "claim_void"),
     "stop_file": ("jupyter_gpusched.launch.attempt", "write_stop"),
     "terminate": ("jupyter_gpusched.launch.processes", "terminate"),
@@ -82,11 +83,11 @@ def crash_in_transaction(kind: str, when: str) -> None:
 
     record = SqliteStore.record
 
-    def recording(store, changes, works, *, epoch):
+    def recording(store, changes, works, **more):
         meant = any(change.kind == kind for change in changes)
         if meant and when == "before":
             die()
-        recorded = record(store, changes, works, epoch=epoch)
+        recorded = record(store, changes, works, **more)
         if meant:
             die()
         return recorded
@@ -115,7 +116,7 @@ def keep_ready_from_the_start() -> None:
 
     def launching(launcher, order):
         launcher.nursery.fill()
-        while not select.select([*launcher.nursery._spares], [], [], 1.0)[0]:
+        while not select.select([door for door, _ in launcher.nursery._spares], [], [], 1.0)[0]:
             pass
         launch(launcher, order)
 
@@ -151,7 +152,7 @@ def host() -> None:
 
     if point := os.environ.get("CRASH_AT"):
         crash_at(point)
-        if point.startswith("handover"):
+        if point.startswith(("handover", "go")):
             keep_ready_from_the_start()
     if os.environ.get("PAUSE_AT"):
         pause_supervisors()

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from . import asides
 from .alerts import opened
 from .barred import Barred, barred
-from .facts import Facts, order_of, rests, waits_since
+from .facts import Facts, rests, waits_since
 from .kept import kept_room
 from .ledger import Card, serves
-from .model import Claim, GpuUuid, Grant, Job, JobId, Outcome, Phase, Priority, Request
+from .model import Claim, GpuUuid, Grant, Job, JobId, Outcome, Phase, Request
 from .operations import LITTLE_MIB
 from .overuse import most_allowed
 from .quantities import Mib, show_mib, show_seconds
@@ -22,6 +22,7 @@ from .queue import LineKey, line_key
 from .quota import Quota
 from .reservations import Gates, seen_past
 from .room import Room, find, host_left, prefers, promise_on, too_busy, without_claim
+from .standing import Standing
 from .state import State
 from .wish import count, wish
 
@@ -32,7 +33,7 @@ Bars = tuple[frozenset[GpuUuid], tuple[str, ...], float | None] | None
 
 def positions(state: State, now: float) -> dict[JobId, int]:
     """The place of every queued job, from 1, in the order in which jobs are looked at; then those set aside, by age."""
-    return {job_id: at for at, job_id in enumerate([*order_of(state, now), *_aside(state)], start=1)}
+    return Standing(state, now).positions()
 
 
 def _aside(state: State) -> Iterable[JobId]:
@@ -152,8 +153,11 @@ def _first_claimant(state: State) -> Job | None:
     return state.claimant or (claimants[0] if claimants else None)
 
 
-def explanation(state: State, job: Job, now: float) -> list[str]:
-    """Why a queued job stands where it stands: one sentence with numbers each."""
+def explanation(state: State, job: Job, now: float, standing: Standing | None = None) -> list[str]:
+    """Why a queued job stands where it stands: one sentence with numbers each.
+
+    standing  of this moment, or a little older.
+    """
     if job.phase is not Phase.QUEUED:
         return []
     if job.set_aside:
@@ -161,7 +165,7 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
     facts = Facts(state, now)
     known, kin = facts.waiting(job), line_key(job, facts.history).kin(job.request)
     told = [
-        _standing(state, job, now),
+        (standing or Standing(state, now)).words(job),
         f"expected to run for about {show_seconds(known.expected_s)}, by {_basis(state, job, kin.name)}",
         f"{job.owner} has had {_percent(known.share)} of the machine of late; it asks for {_percent(known.part)}",
     ]
@@ -186,18 +190,6 @@ def explanation(state: State, job: Job, now: float) -> list[str]:
         )
         told.append(f"cards have been kept for it for {show_seconds(now - job.claim.since)}: {passed}")
     return told
-
-
-def _standing(state: State, job: Job, now: float) -> str:
-    """Its place in the queue, and who is before it, without saying whose jobs they are."""
-    order = order_of(state, now)
-    at = order.index(job.id)
-    before = [state.jobs[job_id] for job_id in order[:at]]
-    urgent = sum(other.priority is Priority.HIGH for other in before)
-    own = sum(other.owner == job.owner for other in before)
-    parts = [f"{urgent} urgent" if urgent else "", f"{own} of the same owner" if own else ""]
-    those = ", ".join(part for part in parts if part)
-    return f"number {at + 1} of {len(order)} in the queue" + (f"; before it {those}" if those else "")
 
 
 def _percent(part: float) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from .held import Held
+from .history import Person, Runs
 from .model import Gpu, GpuUuid, Job, JobId, Outcome, Priority, Request, Settings
 from .past import Past, footprint, largest_part, machine
-from .policies import Columns, Waiting
+from .policies import Columns, Order, Waiting
 from .queue import Queue, line_key
 from .usage import at_once
 
@@ -50,7 +51,7 @@ class Heads(Protocol):
     def priorities(self) -> Sequence[Priority]: ...
 
 
-Place = tuple[bool, tuple[float, ...], float, JobId]
+Place = tuple[bool, Order, float, JobId]
 """Where a waiting job stands; smaller is looked at earlier: urgent ones, then by the policy's order, age and id."""
 
 
@@ -62,10 +63,12 @@ class Facts:
         self.settings, self.policy = state.settings, state.settings.policy
         self.history = state.past.history
         self.capacity = machine(state.gpus.values())
+        self.bound = self.policy.bounds()
         self.given: list[str] = []  # owners of what has been started meanwhile, in that order
         self._shares: dict[str, float] = {}
         self._parts: dict[Request, float] = {}
         self._dealt: dict[str, dict[JobId, Place]] = {}
+        self._people: dict[str, tuple[Person | None, Runs | None, float]] = {}
 
     def expected_s(self, job: Job) -> float:
         return self.history.expected_s(line_key(job, self.history).kin(job.request))
@@ -78,6 +81,17 @@ class Facts:
             share = state.past.share(owner, state.held, self.capacity, self.settings, self.now)
             self._shares[owner] = share
         return share
+
+    def of(self, owner: str) -> tuple[Person | None, Runs | None, float]:
+        """An owner's past, everybody's where that says too little, and what the owner's share is not below."""
+        known = self._people.get(owner)
+        if known is None:
+            history, past, held = self.history, self.state.past, self.state.held
+            person = history.people.get(owner)
+            of_all = None if person is not None and history.judges_alone(person) else history.runs
+            least = past.least_share(owner, held, self.capacity, self.settings, self.now)
+            known = self._people[owner] = person, of_all, least
+        return known
 
     def gave(self, owner: str, request: Request) -> None:
         """An owner's job starts: from now on that counts as its owner's."""
@@ -117,7 +131,7 @@ class Facts:
             dealt = self._dealt[job.owner] = self._deal(job.owner)
         return dealt[job.id]
 
-    def orders(self, owner: str, part: float, heads: Heads, expected_s: Sequence[float]) -> list[tuple[float, ...]]:
+    def orders(self, owner: str, part: float, heads: Heads, expected_s: Sequence[float]) -> list[Order]:
         """What the policy says of many jobs of an owner that ask for the same."""
         columns = Columns(
             self.now,
@@ -148,7 +162,11 @@ class Facts:
 
 def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobId]:
     """The whole queue, or what of it is an owner's, in the order in which jobs are looked at."""
-    facts = Facts(state, now)
+    return [job_id for _, job_id in placed(state, Facts(state, now), owner=owner)]
+
+
+def placed(state: Known, facts: Facts, *, owner: str | None = None) -> list[tuple[Place, JobId]]:
+    """As above, each with its place."""
     places = []
     for (request, _), owners in state.queue.lines.items():
         part = facts.part(request)
@@ -156,7 +174,8 @@ def order_of(state: Known, now: float, *, owner: str | None = None) -> list[JobI
             for key, line in owners[of].lines.items():
                 expected_s = facts.history.expected_s(key.kin(request))
                 places += [(facts.place(state.jobs[job_id], expected_s, part), job_id) for _, job_id in line]
-    return [job_id for _, job_id in sorted(places)]
+    places.sort()
+    return places
 
 
 def rests(job: Job, now: float) -> bool:

@@ -7,33 +7,37 @@ lines are the same and the past says the same of their jobs. Nothing is decided 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from .facts import Facts, waits_since
-from .history import MIDDLE, Alike, History, Person, Runs
+from .history import MIDDLE, Alike, Person, Runs
 from .persistent import Line
-from .policies import Priority
+from .policies import Earlier, Order, Priority
 from .queue import LineKey, Own, Rank
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heads:
     """Of each line its key, by what the past knows it, itself, its first job, and what a policy is told of that one."""
 
     keys: list[LineKey]
     kins: list[Alike]
     lines: list[Line[Rank]]
-    ids: list[str]
-    ages: list[float]
+    firsts: list[Rank]
+    priorities: list[Priority]
     since: list[float]
     backlog: list[float]
-    priorities: list[Priority]
+
+    @property
+    def ages(self) -> list[float]:
+        return [rank.key for rank in self.firsts]
 
     @classmethod
     def of(cls, line: Line[Rank]) -> Heads:
         """One line of whose jobs nothing is to be told."""
-        return cls([], [], [line], [], [], [], [], [])
+        return cls([], [], [line], [], [], [], [])
 
 
 @dataclass(slots=True)
@@ -43,7 +47,6 @@ class Expected:
     person: Person | None
     of_all: Runs | None
     seconds: list[float]
-    least_s: float
     compute: list[float | None] | None = None
 
 
@@ -51,30 +54,97 @@ def heads_of(own: Own, gpus: int, facts: Facts) -> Heads:
     """Lines in the order of their owner are left out: their places are dealt anew in each pass."""
     known: Heads | None = own.known.get("heads")
     if known is None:
-        keys = [key for key in own.lines if not key.by_hand]
-        lines = [own.lines[key] for key in keys]
-        firsts = [line.first for line in lines]
-        jobs = [facts.state.jobs[rank.job_id] for rank in firsts]
-        known = own.known["heads"] = Heads(
-            keys,
-            [(key.name, gpus, key.limit_s, MIDDLE) for key in keys],
-            lines,
-            ids=[rank.job_id for rank in firsts],
-            ages=[rank.key for rank in firsts],
-            since=[waits_since(job) if job.attempts else job.ages_from for job in jobs],
-            backlog=[job.backlog_s or 0.0 for job in jobs],
-            priorities=[key.priority for key in keys],
-        )
+        known = own.known["heads"] = _renewed(own, gpus, facts)
     return known
 
 
-def expected_of(own: Own, owner: str, heads: Heads, history: History, *, compute: bool) -> Expected:
-    person = history.people.get(owner)
+def _renewed(own: Own, gpus: int, facts: Facts) -> Heads:
+    """The heads of lines of which some may be as they were, as is what was worked out of them."""
+    before: dict[str, Any] = own.known.pop("before", None) or {}
+    was: Heads | None = before.get("heads")
+    keys = [key for key in own.lines if not key.by_hand]
+    lines = [own.lines[key] for key in keys]
+    firsts = [line.first for line in lines]
+    if was is None or keys != was.keys:
+        kins = [(key.name, gpus, key.limit_s, MIDDLE) for key in keys]
+        return Heads(keys, kins, lines, firsts, [key.priority for key in keys], *_columns(firsts, facts))
+    if "expected" in before:
+        own.known["expected"] = before["expected"]
+    since, backlog = was.since, was.backlog
+    changed = [at for at, first in enumerate(firsts) if first is not was.firsts[at]]
+    if changed:
+        since, backlog = list(since), list(backlog)
+        news = _columns([firsts[at] for at in changed], facts)
+        for at, *new in zip(changed, *news, strict=True):
+            since[at], backlog[at] = new
+    elif "least" in before:
+        own.known["least"] = before["least"]
+    return Heads(keys, was.kins, lines, firsts, was.priorities, since, backlog)
+
+
+def _columns(firsts: Sequence[Rank], facts: Facts) -> tuple[list[float], list[float]]:
+    """From when on jobs wait, and the backlog that they met."""
+    known = facts.state.jobs
+    jobs = [known[rank.job_id] for rank in firsts]
+    since = [waits_since(job) if job.attempts else job.ages_from for job in jobs]
+    return since, [job.backlog_s or 0.0 for job in jobs]
+
+
+def expected_of(own: Own, owner: str, heads: Heads, facts: Facts, *, compute: bool) -> Expected:
+    person, of_all, _ = facts.of(owner)
     known: Expected | None = own.known.get("expected")
-    if known is None or known.person is not person or (known.of_all is not None and known.of_all is not history.runs):
-        seconds = history.expected_of_many(owner, heads.kins)
-        of_all = None if history.judges_alone(person) else history.runs
-        known = own.known["expected"] = Expected(person, of_all, seconds, min(seconds, default=math.inf))
+    if known is None or known.person is not person or known.of_all is not of_all:
+        seconds = facts.history.expected_of_many(owner, heads.kins)
+        known = own.known["expected"] = Expected(person, of_all, seconds)
     if compute and known.compute is None:
-        known.compute = [history.compute(owner, key.name) for key in heads.keys]
+        known.compute = [facts.history.compute(owner, key.name) for key in heads.keys]
     return known
+
+
+class Least(NamedTuple):
+    """The smallest order of an owner's heads as it was in an earlier pass, and what it came from.
+
+    least_s  the shortest expected run time.
+    """
+
+    person: Person | None
+    of_all: Runs | None
+    part: float
+    earlier: Earlier
+    least_s: float
+
+
+def least_of(own: Own, owner: str, gpus: int, part: float, facts: Facts) -> Order | None:
+    """What no head's order is below now, as far as that follows from an earlier pass; None = nothing does.
+
+    gpus, part  that each of them asks for; ``part`` is of the machine.
+    """
+    if facts.bound is None:
+        return None
+    if "before" in own.known:
+        heads_of(own, gpus, facts)
+    known: Least | None = own.known.get("least")
+    if known is None:
+        return None
+    person, of_all, share = facts.of(owner)
+    if known.person is not person or known.of_all is not of_all or known.part != part:
+        return None
+    earlier = known.earlier
+    passed_s = facts.now - earlier.at
+    return facts.bound(earlier, passed_s, share) if passed_s >= 0.0 else None
+
+
+def may_be_brief(own: Own, within_s: float) -> bool:
+    """Whether some head is expected to end within that, of an owner who is known by ``least_of``."""
+    known: Least = own.known["least"]
+    return known.least_s <= within_s
+
+
+def note_least(own: Own, owner: str, part: float, orders: Sequence[Order], facts: Facts) -> None:
+    """Remember the smallest of the orders of all of an owner's heads, as they are now."""
+    if orders:
+        heads: Heads = own.known["heads"]
+        expected: Expected = own.known["expected"]
+        waited_s = max(0.0, facts.now - max(heads.since))
+        earlier = Earlier(min(orders), facts.now, facts.share(owner), waited_s, min(heads.backlog))
+        own.known["least"] = Least(expected.person, expected.of_all, part, earlier, min(expected.seconds))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from .frozen import quick
 from .history import Outlook
 from .model import GpuUuid, Grant, GrantState, Job, JobId, Phase
 
@@ -28,6 +29,7 @@ class Load(NamedTuple):
     size: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Held:
     """``active`` are the jobs in an attempt; those whose memory is still being freed hold grants only.
@@ -39,7 +41,7 @@ class Held:
     evictable     active jobs that agreed to be ended for others.
     leaving       jobs of which memory will be free in a moment without anything more being done.
     sums          what was worked out of a part, by that part; whoever reads it checks that the part is the same.
-    outlooks      what was last expected of each active job; checked likewise.
+    outlooks      what was last expected of each active job, and since when it runs; checked likewise.
     """
 
     grants: Mapping[GpuUuid, tuple[Grant, ...]] = field(default_factory=dict)
@@ -50,7 +52,7 @@ class Held:
     evictable: frozenset[JobId] = frozenset()
     leaving: frozenset[JobId] = frozenset()
     sums: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    outlooks: dict[JobId, tuple[Job, Outlook]] = field(default_factory=dict, compare=False, repr=False)
+    outlooks: dict[JobId, tuple[Job, Outlook, float | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def moved(self, before: Sequence[Job | None], after: Sequence[Job]) -> Held:
         """What is held after some jobs changed."""
@@ -65,18 +67,20 @@ class Held:
             if not (was_active or active or had or job.grants):
                 continue
             touched = True
-            if had != job.grants:
+            if had is not job.grants:
                 for uuid in {grant.gpu for grant in (*had, *job.grants)}:
                     on_card = grants.get(uuid, self.grants.get(uuid, ()))
                     grants[uuid] = _with_grants(on_card, job.id, [grant for grant in job.grants if grant.gpu == uuid])
-            if was is not None and was_active:
-                owners[was.owner] = _without(owners.get(was.owner, self.owners.get(was.owner, ())), was.id)
-                cpus -= was.request.cpus or 0
-                memory -= was.request.memory or 0
-            if active:
-                owners[job.owner] = _with(owners.get(job.owner, self.owners.get(job.owner, ())), job)
-                cpus += job.request.cpus or 0
-                memory += job.request.memory or 0
+            if was is not None and was_active and active and was.owner == job.owner:
+                owners[job.owner] = _instead(owners.get(job.owner, self.owners.get(job.owner, ())), job)
+            else:
+                if was is not None and was_active:
+                    owners[was.owner] = _without(owners.get(was.owner, self.owners.get(was.owner, ())), was.id)
+                if active:
+                    owners[job.owner] = _with(owners.get(job.owner, self.owners.get(job.owner, ())), job)
+            if was_active != active or was is None or was.request is not job.request:
+                cpus += _asked(job, active)[0] - _asked(was, was_active)[0]
+                memory += _asked(job, active)[1] - _asked(was, was_active)[1]
             loads = _with_load(loads, job.id, _load(job) if active else None)
             evictable = _member(evictable, job.id, active and job.may_be_evicted)
             leaving = _member(leaving, job.id, _leaves(job))
@@ -95,8 +99,15 @@ class Held:
         )
 
 
+def _asked(job: Job | None, active: bool) -> tuple[int, int]:
+    """CPUs and MiB of host memory that count against the machine's."""
+    return (job.request.cpus or 0, job.request.memory or 0) if job is not None and active else (0, 0)
+
+
 def _leaves(job: Job) -> bool:
-    return job.phase is Phase.STOPPING or any(grant.state is GrantState.RELEASING for grant in job.grants)
+    if job.phase is Phase.STOPPING:
+        return True
+    return bool(job.grants) and any(grant.state is GrantState.RELEASING for grant in job.grants)
 
 
 def _member(members: frozenset[JobId], job_id: JobId, belongs: bool) -> frozenset[JobId]:
@@ -126,6 +137,11 @@ def _with_load(loads: tuple[Load, ...], job_id: JobId, load: Load | None) -> tup
     if load == (loads[at] if here else None):
         return loads
     return (*loads[:at], *(() if load is None else (load,)), *loads[at + here :])
+
+
+def _instead(jobs: tuple[Job, ...], job: Job) -> tuple[Job, ...]:
+    at = bisect_left(jobs, job.id, key=_id)
+    return (*jobs[:at], job, *jobs[at + 1 :])
 
 
 def _with(jobs: tuple[Job, ...], job: Job) -> tuple[Job, ...]:

@@ -8,16 +8,17 @@ owner's estimates turned out. Frozen; an ended attempt leads to a new ``History`
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from .frozen import replace
+from .frozen import quick, replace
 from .persistent import Map
 
 K = TypeVar("K")
 V = TypeVar("V")
+_Row = tuple[float, ...]
 
 KNOWN_AFTER = 2
 """So many runs of a name say more than anything else its owner did."""
@@ -35,6 +36,7 @@ _MOST_TOLD = 4096
 MIDDLE = 0.5
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Runs:
     """The latest run times of one family, in seconds."""
@@ -47,21 +49,22 @@ class Runs:
     def typical_s(self) -> float:
         """Between median and mean. Worked out once it is asked for."""
         if not self._typical:
-            self._typical.append((sum(map(math.sqrt, self.ordered)) / len(self.ordered)) ** 2 if self.ordered else 0.0)
+            typical_s = (sum(map(math.sqrt, self.ordered)) / len(self.ordered)) ** 2 if self.ordered else 0.0
+            self._typical[:] = typical_s, math.log(max(1.0, typical_s))
         return self._typical[0]
 
+    @property
+    def log_typical(self) -> float:
+        return self._typical[1] if self._typical else math.log(max(1.0, self.typical_s))
+
     def with_run(self, seconds: float, *, kept: int) -> Runs:
-        recent, ordered = (*self.recent, seconds), list(self.ordered)
-        ordered.insert(bisect_left(ordered, seconds), seconds)
-        if len(recent) > kept:
-            del ordered[bisect_left(ordered, recent[0])]
-            recent = recent[1:]
-        return Runs(recent, tuple(ordered))
+        return Runs(*_with_latest(self.recent, self.ordered, seconds, kept))
 
     def quantile(self, share: float) -> float:
         return self.typical_s if share == MIDDLE else _quantile(self.ordered, share)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """How a user's estimates turned out: logarithms of run time over estimate."""
@@ -79,10 +82,10 @@ class Estimates:
         return self._typical[0]
 
     def with_ratio(self, ratio: float) -> Estimates:
-        recent = (*self.recent, ratio)[-_KEPT_ESTIMATES:]
-        return Estimates(recent, tuple(sorted(recent)))
+        return Estimates(*_with_latest(self.recent, self.ordered, ratio, _KEPT_ESTIMATES))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Person:
     """One user's past. ``compute``: by name, and of all ("") the latest shares of a card's processors, 1 = all."""
@@ -119,15 +122,14 @@ class Outlook(NamedTuple):
     total_s: float | None
 
     def remaining_s(self, elapsed_s: float) -> float:
-        limit = self.limit_s
-        open_end = limit is None or limit <= elapsed_s
-        if self.total_s is not None:
-            seconds = self.total_s - elapsed_s
-            if limit is not None and not open_end:
-                seconds = min(seconds, max(limit - elapsed_s, 60.0))
-            return max(20.0, seconds)
-        if limit is not None and not open_end:
-            return max(20.0, 0.7 * (limit - elapsed_s))
+        _, _, limit_s, _, _, total_s = self
+        if total_s is not None:
+            seconds = total_s - elapsed_s
+            if limit_s is not None and limit_s > elapsed_s:
+                seconds = min(seconds, max(limit_s - elapsed_s, 60.0))
+            return seconds if seconds > 20.0 else 20.0  # noqa: FURB136  asked very often
+        if limit_s is not None and limit_s > elapsed_s:
+            return max(20.0, 0.7 * (limit_s - elapsed_s))
         return max(60.0, 0.5 * elapsed_s)
 
 
@@ -136,9 +138,11 @@ Alike = tuple[str, int, float | None, float]
 
 _NOBODY = Person()
 _Told = dict[Alike, float]
+_NOTHING_TOLD: _Told = {}
 _ToldByAll = dict[tuple[str, str, int, float | None, float], float]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class History:
     people: Map[Person] = field(default_factory=Map)
@@ -192,65 +196,79 @@ class History:
 
     def expected_of(self, owner: str, name: str, gpus: int, limit_s: float | None, share: float = MIDDLE) -> float:
         """The same for somebody who has not made a ``Kin`` of it; asked very often."""
-        own = self._told.get(owner)
-        told = None if own is None else own.get((name, gpus, limit_s, share))
-        if told is None:
-            told = self._told_by_all.get((owner, name, gpus, limit_s, share))
-        return self._newly_expected(Kin(owner, name, gpus, limit_s), share) if told is None else told
+        return self.expected_of_many(owner, ((name, gpus, limit_s, share),))[0]
 
     def expected_of_many(self, owner: str, kins: Sequence[Alike]) -> list[float]:
         """The same of many of an owner's jobs at once."""
-        told = self._told.get(owner)
-        if told is not None:
-            try:
-                return [told[kin] for kin in kins]
-            except KeyError:
-                pass  # some of them were not asked about since something was learned
-        return [self.expected_of(owner, name, gpus, limit_s) for name, gpus, limit_s, _ in kins]
+        known = self._told.get(owner, _NOTHING_TOLD)
+        try:
+            return [known[kin] for kin in kins]
+        except KeyError:  # some of them were not asked about since something was learned
+            pass
+        person, by_all = self.people.get(owner, _NOBODY), self._told_by_all
+        told = []
+        for kin in kins:
+            seconds = known.get(kin)
+            if seconds is None:
+                seconds = by_all.get((owner, *kin))
+            told.append(self._newly_expected(person, owner, kin) if seconds is None else seconds)
+        return told
 
-    def _newly_expected(self, kin: Kin, share: float) -> float:
-        person = self.people.get(kin.owner, _NOBODY)
-        by_name, by_gpus = person.names.get(kin.name, _NO_RUNS), person.by_gpus.get(kin.gpus, _NO_RUNS)
-        family: Runs | None = None
-        for runs, needed in ((by_name, KNOWN_AFTER), (by_gpus, _TRUSTED), (person.runs, _TRUSTED)):
-            if len(runs.ordered) >= needed:
-                family = runs
-                break
-        of_owner = family is not None and not (kin.limit_s and len(person.estimates.ordered) < _FEWEST_ESTIMATES)
-        if family is None and len(self.runs.ordered) >= _TRUSTED:
-            family = self.runs
-        told = max(10.0, self._blended(kin, share, family, own=family is by_name))
-        if of_owner:  # its owner's past alone says what is expected of such a job
-            known = self._told.setdefault(kin.owner, {})
+    def _newly_expected(self, person: Person, owner: str, kin: Alike) -> float:
+        name, gpus, limit_s, share = kin
+        own, family = True, person.names.get(name)
+        if family is None or len(family.ordered) < KNOWN_AFTER:
+            own, family = False, self._broader(person, gpus)
+        told = max(10.0, self._blended(person, limit_s, share, family, own=own))
+        of_owner = family is not None and family is not self.runs
+        if of_owner and (not limit_s or len(person.estimates.ordered) >= _FEWEST_ESTIMATES):
+            known = self._told.setdefault(owner, {})  # its owner's past alone says what is expected of such a job
             if len(known) > _MOST_TOLD:
                 known.clear()
-            known[kin.name, kin.gpus, kin.limit_s, share] = told
+            known[kin] = told
         else:
-            self._told_by_all[kin.owner, kin.name, kin.gpus, kin.limit_s, share] = told
+            self._told_by_all[owner, name, gpus, limit_s, share] = told
         return told
+
+    def _broader(self, person: Person, gpus: int) -> Runs | None:
+        """The runs that jobs are judged by whose name says nothing."""
+        by_gpus = person.by_gpus.get(gpus)
+        if by_gpus is not None and len(by_gpus.ordered) >= _TRUSTED:
+            return by_gpus
+        if len(person.runs.ordered) >= _TRUSTED:
+            return person.runs
+        return self.runs if len(self.runs.ordered) >= _TRUSTED else None
 
     def remaining_s(self, kin: Kin, elapsed_s: float, share: float) -> float:
         """What is left of a run given that it has already lasted so long."""
         return self.outlook(kin, elapsed_s, share).remaining_s(elapsed_s)
 
-    def outlook(self, kin: Kin, elapsed_s: float, share: float) -> Outlook:
-        """How long such a run will have lasted in the end given that it has already lasted so long."""
-        person = self.people.get(kin.owner, _NOBODY)
-        for runs, _ in self._families(kin):
-            longer = bisect_right(runs.ordered, elapsed_s)
-            left = len(runs.ordered) - longer
-            if left >= _TRUSTED:
-                total_s = runs.ordered[longer + min(left - 1, int(share * left))]
-                of_all = self.runs if runs is self.runs else None
-                return Outlook(person, of_all, kin.limit_s, elapsed_s, runs.ordered[longer], total_s)
-        return Outlook(person, self.runs, kin.limit_s, elapsed_s, math.inf, None)
+    def outlook(self, kin: Kin, elapsed_s: float, share: float, before: Outlook | None = None) -> Outlook:
+        """How long such a run will have lasted in the end given that it has already lasted so long.
 
-    def still_holds(self, outlook: Outlook, owner: str, elapsed_s: float) -> bool:
-        """Whether it would be the same now; its kin must be."""
+        before  what was said of the same run earlier; where its owner's past said too little, it does so still.
+        """
+        person = self.people.get(kin.owner, _NOBODY)
+        told = None
+        if before is None or before.of_all is None or before.person is not person or elapsed_s < before.since_s:
+            for runs, _ in self._families(kin):
+                told = _told_of_longer(runs, elapsed_s, share)
+                if told is not None:
+                    return Outlook(person, runs if runs is self.runs else None, kin.limit_s, elapsed_s, *told)
+        else:
+            told = _told_of_longer(self.runs, elapsed_s, share)
+        return Outlook(person, self.runs, kin.limit_s, elapsed_s, *(told or (math.inf, None)))
+
+    def person(self, owner: str) -> Person:
+        return self.people.get(owner, _NOBODY)
+
+    def still_holds(self, outlook: Outlook, person: Person, elapsed_s: float) -> bool:
+        """Whether it would be the same now, with what is known of the owner; its kin must be the same."""
+        of, of_all, _, since_s, until_s, _ = outlook
         return (
-            outlook.since_s <= elapsed_s < outlook.until_s
-            and (outlook.of_all is None or outlook.of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
-            and outlook.person is self.people.get(owner, _NOBODY)
+            of is person
+            and since_s <= elapsed_s < until_s
+            and (of_all is None or of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
         )
 
     def _still_unheard_of(self, outlook: Outlook, elapsed_s: float) -> bool:
@@ -284,27 +302,32 @@ class History:
         yield person.runs, _TRUSTED
         yield self.runs, _TRUSTED
 
-    def _blended(self, kin: Kin, share: float, family: Runs | None, *, own: bool) -> float:
+    def _blended(self, person: Person, limit_s: float | None, share: float, family: Runs | None, *, own: bool) -> float:
         """``own``: the family are runs of the same name."""
-        guessed = self._corrected(kin, share)
+        if not limit_s:
+            return family.quantile(share) if family is not None else PRIOR_S * (1 if share <= 0.6 else 3)
+        guessed = limit_s * self._correction(person.estimates, share)
         if family is None:
-            return guessed if guessed is not None else PRIOR_S * (1 if share <= 0.6 else 3)
-        learned = family.quantile(share)
-        if guessed is None:
-            return learned
+            return guessed
         weight = 0.5 * min(1.0, len(family.ordered) / 6) if own else 0.15
-        return math.exp(weight * math.log(max(1.0, learned)) + (1 - weight) * math.log(max(1.0, guessed)))
+        learned = family.log_typical if share == MIDDLE else math.log(max(1.0, family.quantile(share)))
+        return math.exp(weight * learned + (1 - weight) * math.log(max(1.0, guessed)))
 
-    def _corrected(self, kin: Kin, share: float) -> float | None:
-        """The user's estimate in the light of that user's earlier ones, or of everybody's."""
-        if not kin.limit_s:
-            return None
-        estimates = self.people.get(kin.owner, _NOBODY).estimates
+    def _correction(self, estimates: Estimates, share: float) -> float:
+        """What a user's estimate is worth in the light of that user's earlier ones, or of everybody's."""
         if len(estimates.ordered) < _FEWEST_ESTIMATES:
             estimates = self.estimates
         if len(estimates.ordered) >= _FEWEST_ESTIMATES:
-            return kin.limit_s * estimates.factor(share)
-        return kin.limit_s * (0.5 if share <= 0.6 else 1.0)
+            return estimates.factor(share)
+        return 0.5 if share <= 0.6 else 1.0
+
+
+def _told_of_longer(runs: Runs, elapsed_s: float, share: float) -> tuple[float, float] | None:
+    """Of runs that lasted longer, the shortest and the one that this share does not exceed; None = too few."""
+    ordered = runs.ordered
+    longer = bisect_right(ordered, elapsed_s)
+    left = len(ordered) - longer
+    return None if left < _TRUSTED else (ordered[longer], ordered[longer + min(left - 1, int(share * left))])
 
 
 _NO_RUNS = Runs()
@@ -318,6 +341,16 @@ _WORDS = (
 
 def _seen(known: Mapping[str, tuple[float, ...]], name: str, compute: float) -> dict[str, tuple[float, ...]]:
     return _put(known, name, (*known.get(name, ()), compute)[-_KEPT_COMPUTE:])
+
+
+def _with_latest(recent: _Row, ordered: _Row, value: float, kept: int) -> tuple[_Row, _Row]:
+    """The latest values and the same in their order, with one more; the oldest goes when there are too many."""
+    row = list(ordered)
+    insort(row, value)
+    if len(recent) < kept:
+        return (*recent, value), tuple(row)
+    del row[bisect_left(row, recent[0])]
+    return (*recent[1:], value), tuple(row)
 
 
 def _quantile(ordered: tuple[float, ...], share: float) -> float:

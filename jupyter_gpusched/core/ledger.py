@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .frozen import replace
+from .frozen import quick, replace
 from .held import Held
 from .model import BadRequest, Gpu, GpuUuid, Grant, GrantState, Job, JobId, NeverFits, Request, Settings
 from .quantities import Mib
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what a state knows of its cards it asks this module
 LEAST_HEADROOM = 256
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Card:
     """One device and what is promised on it.
@@ -53,6 +54,7 @@ class Card:
         return Mib(sum(grant.promised for grant in self.grants if grant.state is GrantState.RELEASING))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Books:
     """The machine at one moment: its devices in order of index, and unpromised CPUs and host memory."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .frozen import quick
 from .limits import Limits
 from .model import Choice, Claim, ExitRecord, Gpu, GpuUuid, Grant, Job, JobId, Request, Terms
 from .operations import Operations, Reservation
@@ -32,6 +33,7 @@ class Sampled:
     gpus: tuple[Gpu, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Placed:
     """The policy gave a queued job its cards; ``grants`` is empty for a job without GPUs, ``choice`` says why these."""
@@ -312,6 +314,7 @@ Event = (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Start this attempt. The job has been written down as starting."""
@@ -338,6 +341,7 @@ class SampleNow:
 Instruction = Launch | StopAttempt | SampleNow
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Change:
     """A job after one event; ``kind`` names the event for the journal (``placed``, ``exited``, ...)."""

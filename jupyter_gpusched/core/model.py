@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from .asked import After, Hold, Member, Notice, Swept
+from .frozen import quick
 from .limits import NO_LIMITS, Limits
 from .policies import DEFAULT, Policy
 from .policies import Priority as Priority  # noqa: PLC0414  one of the nouns, but policies need it first
@@ -112,6 +113,7 @@ class Request:
         return self.gpus > 0 and self.vram is None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Grant:
     """VRAM on one card given to one attempt; lives until the card shows the memory freed.
@@ -233,6 +235,7 @@ class Choice(NamedTuple):
     other: tuple[int, int] | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a job. ``outcome`` is None while it is alive."""
@@ -252,6 +255,7 @@ class Attempt:
     choice: Choice | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job and where it stands. What it runs is a ``Work``, kept apart.

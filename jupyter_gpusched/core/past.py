@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .frozen import replace
 from .held import Held
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
 from .queue import Queue, kin_of
-from .usage import Holding, Usage
+from .usage import Holding, Usage, least_after
 
 TEACHES = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMEOUT})
 """Ends that say how long such jobs run; one who was cancelled, evicted or lost says nothing."""
+
+_LATELY_S = 600.0
+"""For so long an owner's share is known well enough from what it was."""
 
 _USUAL_LOAD = 0.85
 """A first-in-first-out queue keeps about so much of the memory busy."""
@@ -73,13 +77,43 @@ class Past:
     def share(self, owner: str, held: Held, capacity: int, settings: Settings, now: float) -> float:
         """A user's part of the machine of late, between 0 and 1."""
         jobs = held.owners.get(owner, ())
-        known: tuple[tuple[Job, ...], int, Settings, Holding] | None = held.sums.get(("share", owner))
-        if known is None or known[0] is not jobs or known[1] != capacity or known[2] is not settings:
+        known: _Had | None = held.sums.get(("share", owner))
+        if known is None or known.jobs is not jobs or known.capacity != capacity or known.settings is not settings:
             holding = Holding.of(_parts(jobs, max(1, capacity), settings))
-            held.sums["share", owner] = jobs, capacity, settings, holding
         else:
-            holding = known[3]
-        return self.usage.share(owner, holding, now)
+            holding = known.holding
+        share = self.usage.share(owner, holding, now)
+        ended = self.usage.ended.get(owner)
+        held.sums["share", owner] = _Had(jobs, capacity, settings, holding, ended, share, now)
+        return share
+
+    def least_share(self, owner: str, held: Held, capacity: int, settings: Settings, now: float) -> float:
+        """What that is not below; nearly the same, and quick as long as nothing of the owner's has started or ended."""
+        known: _Had | None = held.sums.get(("share", owner))
+        if known is not None:
+            jobs, of, by, _, ended, share, at = known
+            passed_s = now - at
+            if (
+                0.0 <= passed_s < _LATELY_S
+                and jobs is held.owners.get(owner, ())
+                and ended is self.usage.ended.get(owner)
+                and of == capacity
+                and by is settings
+            ):
+                return least_after(share, passed_s)
+        return self.share(owner, held, capacity, settings, now)
+
+
+class _Had(NamedTuple):
+    """An owner's share at a moment, and what it was worked out of."""
+
+    jobs: tuple[Job, ...]
+    capacity: int
+    settings: Settings
+    holding: Holding
+    ended: tuple[float, float] | None
+    share: float
+    at: float
 
 
 def _parts(jobs: Iterable[Job], capacity: int, settings: Settings) -> list[tuple[float, float]]:

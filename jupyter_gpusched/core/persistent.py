@@ -1,7 +1,7 @@
 """Two collections that are never changed in place, cheap to copy with a small change.
 
-``Map`` is a dictionary in many small buckets, ``Line`` a sorted sequence in chunks: a change
-copies one bucket or chunk, so that its cost hardly grows with what they hold. They know
+``Map`` is a dictionary in a tree of small buckets, ``Line`` a sorted sequence in chunks: a change
+copies one branch or chunk, so that its cost hardly grows with what they hold. They know
 nothing of jobs.
 """
 
@@ -15,68 +15,85 @@ V = TypeVar("V")
 T = TypeVar("T")
 D = TypeVar("D")
 
-_BUCKETS = 512
-_MASK = _BUCKETS - 1
+_WIDTH = 32
+_MASK = _WIDTH - 1
+_SHIFT = 5
 _EMPTY: dict[str, Any] = {}
 _CHUNK = 256
+
+_Branch = tuple[dict[str, V], ...]
+
+
+_ALL = (1 << 2 * _SHIFT) - 1
+_NO_BRANCHES: tuple[_Branch[Any], ...] = ((_EMPTY,) * _WIDTH,) * _WIDTH
 
 
 class Map(Mapping[str, V]):
     """Text to values. It is iterated over in the order of its keys, whatever its history."""
 
-    __slots__ = ("_buckets", "_size")
+    __slots__ = ("_branches", "_size")
 
     def __init__(self, items: Mapping[str, V] | None = None) -> None:
-        self._buckets: tuple[dict[str, V], ...] = (_EMPTY,) * _BUCKETS
+        self._branches: tuple[_Branch[V], ...] = _NO_BRANCHES
         self._size = 0
         if items:
             filled = self.changed(items)
-            self._buckets, self._size = filled._buckets, filled._size
+            self._branches, self._size = filled._branches, filled._size
 
     def changed(self, put: Mapping[str, V], drop: Iterable[str] = ()) -> Map[V]:
         """This map with some keys set and others gone; a key to drop need not be there."""
         fresh: dict[int, dict[str, V]] = {}
-        buckets = self._buckets
+        branches = self._branches
         size = self._size
         for key, value in put.items():
-            at = hash(key) & _MASK
+            at = hash(key) & _ALL
             bucket = fresh.get(at)
             if bucket is None:
-                bucket = fresh[at] = buckets[at].copy()
+                bucket = fresh[at] = branches[at >> _SHIFT][at & _MASK].copy()
             size += key not in bucket
             bucket[key] = value
         for key in drop:
-            at = hash(key) & _MASK
-            if key not in fresh.get(at, buckets[at]):
+            at = hash(key) & _ALL
+            if key not in fresh.get(at, branches[at >> _SHIFT][at & _MASK]):
                 continue
             if at not in fresh:
-                fresh[at] = buckets[at].copy()
+                fresh[at] = branches[at >> _SHIFT][at & _MASK].copy()
             del fresh[at][key]
             size -= 1
         if not fresh:
             return self
-        row = list(buckets)
+        opened: dict[int, list[dict[str, V]]] = {}
         for at, bucket in fresh.items():
-            row[at] = bucket
+            number = at >> _SHIFT
+            branch = opened.get(number)
+            if branch is None:
+                branch = opened[number] = list(branches[number])
+            branch[at & _MASK] = bucket
+        row = list(branches)
+        for number, branch in opened.items():
+            row[number] = tuple(branch)
         after: Map[V] = Map.__new__(Map)
-        after._buckets, after._size = tuple(row), size
+        after._branches, after._size = tuple(row), size
         return after
 
     def __getitem__(self, key: str) -> V:
-        return self._buckets[hash(key) & _MASK][key]
+        at = hash(key)
+        return self._branches[at >> _SHIFT & _MASK][at & _MASK][key]
 
     @overload
     def get(self, key: str, /) -> V | None: ...
     @overload
     def get(self, key: str, /, default: V | D) -> V | D: ...
     def get(self, key: str, /, default: Any = None) -> Any:
-        return self._buckets[hash(key) & _MASK].get(key, default)
+        at = hash(key)
+        return self._branches[at >> _SHIFT & _MASK][at & _MASK].get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._buckets[hash(key) & _MASK]
+        at = hash(key)
+        return key in self._branches[at >> _SHIFT & _MASK][at & _MASK]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(key for bucket in self._buckets for key in bucket))
+        return iter(sorted(key for branch in self._branches for bucket in branch for key in bucket))
 
     def __len__(self) -> int:
         return self._size

@@ -9,7 +9,7 @@ setting ``GpuSched.policy``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -56,6 +56,26 @@ class Columns(NamedTuple):
     backlog_s: Sequence[float]
 
 
+Order = tuple[float, ...]
+"""What a policy says of a job; smaller goes first."""
+
+
+class Earlier(NamedTuple):
+    """The smallest order of some jobs of an owner at an earlier moment, with the owner's share then.
+
+    waited_s, backlog_s  none of them had less.
+    """
+
+    order: Order
+    at: float
+    share: float
+    waited_s: float
+    backlog_s: float
+
+
+Bound = Callable[[Earlier, float, float], Order]
+"""Of jobs as they were, the seconds since and (at least) their owner's share now: what no order of theirs is below."""
+
 _BONUS_S = {Priority.LOW: -3600.0, Priority.NORMAL: 0.0, Priority.HIGH: 3600.0}
 """Where age decides, a high job counts as submitted an hour earlier, a low one as much later."""
 
@@ -81,17 +101,24 @@ class Policy:
     budget: float = 4.0
     rest_s: float = 1800.0
 
-    def order(self, job: Waiting) -> tuple[float, ...]:
-        """Smaller goes first. It may depend on time, and must not on what else waits."""
+    def order(self, job: Waiting) -> Order:
+        """Smaller goes first. It may depend on time, and must not on what else waits; no smaller for a larger share."""
         return (job.submitted_at - _BONUS_S[job.priority],)
 
-    def orders(self, jobs: Columns) -> list[tuple[float, ...]]:
+    def orders(self, jobs: Columns) -> list[Order]:
         """The same of many at once; a policy that is asked about thousands of jobs may have a quicker way."""
         now, part, share, *columns = jobs
         return [
             self.order(Waiting(at, max(0.0, now - since), expected_s, part, share, priority, backlog_s))
             for at, since, expected_s, priority, backlog_s in zip(*columns, strict=True)
         ]
+
+    def bounds(self) -> Bound | None:
+        """How it can be told that a job need not be looked at yet, from its order at an earlier moment.
+
+        None = it cannot: each pass works out all orders anew. Then a policy needs no more than ``order``.
+        """
+        return _as_before if type(self).order is Policy.order else None
 
     def patience_s(self, job: Waiting, claim_after_s: float) -> float:
         """How long others may pass the job before cards are kept for it. ``claim_after_s`` is the setting."""
@@ -100,6 +127,18 @@ class Policy:
     def least_patience_s(self, claim_after_s: float) -> float:
         """No job's patience is less: younger ones need not be asked about."""
         return claim_after_s
+
+
+def _as_before(jobs: Earlier, passed_s: float, share: float) -> Order:  # noqa: ARG001
+    """Neither time nor a share changes the order."""
+    return jobs.order
+
+
+_LONG_S = 14400.0
+"""What waits for so long comes before what is half as long, if nothing else speaks for either."""
+
+_NEARLY = 1.0 - 1e-9
+"""A bound is worked out in another way than an order, and must not be above it for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +152,13 @@ class Hybrid(Policy):
     per_expected: float = 3.0
     per_backlog: float = 5.0
 
-    def order(self, job: Waiting) -> tuple[float, ...]:
+    def order(self, job: Waiting) -> Order:
         size = job.expected_s * job.part**self.size_weight
         fair = (1.0 + self.share_scale * job.share) ** self.share_weight
-        patience = 14400.0 + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
+        patience = _LONG_S + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
         return (size * fair / (1.0 + job.waited_s / patience),)
 
-    def orders(self, jobs: Columns) -> list[tuple[float, ...]]:
+    def orders(self, jobs: Columns) -> list[Order]:
         if type(self).order is not Hybrid.order:
             return Policy.orders(self, jobs)
         now, per_expected, per_backlog = jobs.now, self.per_expected, self.per_backlog
@@ -132,11 +171,25 @@ class Hybrid(Policy):
                 / (
                     1.0
                     + (now - since if now > since else 0.0)
-                    / (14400.0 + per_expected * expected_s + per_backlog * backlog_s)
+                    / (_LONG_S + per_expected * expected_s + per_backlog * backlog_s)
                 ),
             )
             for since, expected_s, backlog_s in zip(jobs.since, jobs.expected_s, jobs.backlog_s, strict=True)
         ]
+
+    def bounds(self) -> Bound | None:
+        """A share makes an order larger, by its factor alone; age smaller, but ever more slowly."""
+        scale, weight, per_backlog = self.share_scale, self.share_weight, self.per_backlog
+        if type(self).order is not Hybrid.order or min(scale, weight, self.per_expected, per_backlog) < 0.0:
+            return None
+
+        def bound(jobs: Earlier, passed_s: float, share: float) -> Order:
+            (order,), _, before, waited_s, backlog_s = jobs
+            fair = ((1.0 + scale * share) / (1.0 + scale * before)) ** weight
+            patience = _LONG_S + per_backlog * backlog_s + waited_s
+            return (order * fair * (patience / (patience + passed_s)) * _NEARLY,)
+
+        return bound
 
     def patience_s(self, job: Waiting, claim_after_s: float) -> float:
         return claim_after_s + self.per_expected * job.expected_s + self.per_backlog * job.backlog_s
@@ -172,8 +225,15 @@ class Fair(Policy):
 
     urgent_first: bool = True
 
-    def order(self, job: Waiting) -> tuple[float, ...]:
+    def order(self, job: Waiting) -> Order:
         return round(job.share, 7), job.submitted_at
+
+    def bounds(self) -> Bound | None:
+        return _least_used if type(self).order is Fair.order else None
+
+
+def _least_used(jobs: Earlier, passed_s: float, share: float) -> Order:  # noqa: ARG001
+    return round(share, 7), jobs.order[1]
 
 
 DEFAULT = Hybrid()

@@ -17,10 +17,11 @@ from itertools import islice
 from .choice import beneficiary, noted
 from .claims import accounted, budget, due_of, is_firm, spent, worth
 from .evict import being_cleared, clear_for, keep_cleared
-from .facts import Facts, rests, waits_since
+from .facts import Facts, Place, rests, waits_since
 from .kept import claim_order
 from .messages import Claimed, Evicted, Placed
 from .model import Claim, GpuUuid, Grant, Job, JobId, Priority, Request
+from .policies import Order
 from .queue import LineKey, line_key
 from .quota import Quota
 from .reservations import Gates, seen_past
@@ -40,6 +41,9 @@ def plan(state: State, now: float) -> tuple[Decision, ...]:
     """
     return Pass(state, now).run() if state.queue else ()
 
+
+_From = tuple[bool, Order] | Place
+"""A place, or what it is not before."""
 
 _Alike = tuple[Request, bool, float | None, frozenset[GpuUuid]]
 """What decides whether a job fits: request, end before the claimed moment, use of processors, cards shut to it."""
@@ -108,30 +112,39 @@ class Pass:
         heapify(self.singles.urgent)
 
     def _gather_late(self) -> list[Rivals]:
-        """The other lines that might start, as far as claims leave room for them, by what they ask for."""
+        """The other lines that might start, by what they ask for."""
         strict, urgent_first, evicts = self.policy.strict, self.policy.urgent_first, self.policy.evicts
+        facts, measured, by_hand = self.facts, self.measured, self.state.by_hand
         gathered = []
         for (request, urgent), owners in self.state.queue.lines.items():
             if urgent and urgent_first:
                 continue
-            all_of_them = strict or (urgent and evicts)
-            if not (all_of_them or self._fits_at_best(request)):
+            insists = strict or (urgent and evicts)
+            if not (insists or self._may_fit(request)):
                 continue
-            rivals = Rivals(self.facts, request, evicts=urgent and evicts, measured=self.measured)
-            long = all_of_them or self._fits_long(request)
-            within_s = math.inf if long else self.room.brief_until - self.now
+            rivals = Rivals(facts, request, evicts=urgent and evicts, insists=insists, measured=measured)
             for owner, own in owners.items():
-                rivals.add(owner, own, within_s)
-                if owner in self.state.by_hand and not urgent_first:
+                rivals.add(owner, own)
+                if owner in by_hand and not urgent_first:
                     self.singles.join(request, in_order(own))
             gathered.append(rivals)
         for place, number, job_id in self.singles.heads:
             line = self.singles.rows[number]
-            insists = evicts and self.state.jobs[job_id].priority is Priority.HIGH
-            one = Rivals(self.facts, line[0], evicts=insists, measured=self.measured)
+            urgent = evicts and self.state.jobs[job_id].priority is Priority.HIGH
+            one = Rivals(facts, line[0], evicts=urgent, insists=strict or urgent, measured=measured)
             one.add_one(place, job_id, line, self.singles.rest[number])
             gathered.append(one)
         return gathered
+
+    def _may_be_left_out(self, rivals: Rivals) -> bool:
+        """Whether none of them can start; those that claims leave no room for are left out alone."""
+        if rivals.insists:
+            return False
+        if not self._fits_at_best(rivals.request):
+            return True
+        if not self._fits_long(rivals.request):
+            rivals.narrow(self.room.brief_until - self.now)
+        return False
 
     def _fits_at_best(self, request: Request) -> bool:
         """Whether it would fit a job that ends at once and hardly computes; what is kept later is less still."""
@@ -188,12 +201,18 @@ class Pass:
 
     def _go_through(self, gathered: list[Rivals]) -> None:
         """Start what fits, in order; room only shrinks, so that with one that does not fit all that are alike fail."""
-        firsts = [(*first, number) for number, rivals in enumerate(gathered) if (first := rivals.first()) is not None]
+        firsts: list[tuple[_From, int, int]] = []
+        for number, rivals in enumerate(gathered):
+            least = rivals.ready()
+            if least is not None:
+                firsts.append(((True, least), -1, number))  # its first is found once it may be the first of all
         heapify(firsts)
         while firsts:
             place, row, number = heappop(firsts)
             rivals = gathered[number]
-            if rivals.told < len(self.facts.given):
+            if row < 0 or rivals.told < len(self.facts.given):
+                if row < 0 and self._may_be_left_out(rivals):
+                    continue
                 rivals.learn()
                 first = rivals.first()
                 if first != (place, row):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from .frozen import replace
+from .frozen import quick, replace
 from .history import History, Kin
 from .model import Job, JobId, Phase, Priority, Request
 from .persistent import Line, Map
@@ -52,14 +52,19 @@ class Group(NamedTuple):
 Lines = Mapping[LineKey, Line[Rank]]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The lines of one owner in a group. ``known``: what was worked out of them, good as long as they are the same."""
+    """The lines of one owner in a group.
+
+    known  what was worked out of them, good as long as they are the same; ``before`` is what was of earlier ones.
+    """
 
     lines: Lines
     known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Queue:
     """All that wait, and beside their lines what would otherwise have to be searched for.
@@ -167,7 +172,7 @@ class Queue:
             owners = dict(merged.get(group, {}))
             for owner, lines in opened.items():
                 if lines:
-                    owners[owner] = Own(lines)
+                    owners[owner] = Own(lines, _inherited(owners.get(owner)))
                 else:
                     owners.pop(owner, None)
             if owners:
@@ -175,6 +180,14 @@ class Queue:
             else:
                 merged.pop(group, None)
         return merged
+
+
+def _inherited(before: Own | None) -> dict[str, Any]:
+    """What was worked out of lines of which some have changed since: of the others it is still true."""
+    if before is None:
+        return {}
+    known = before.known
+    return {"before": known if "heads" in known else known.get("before")}
 
 
 _Opened = dict[Group, dict[str, dict[LineKey, Line[Rank]]]]

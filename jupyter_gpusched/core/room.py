@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .compute import demand_on
-from .frozen import replace
+from .frozen import quick, replace
 from .ledger import Card, asked, read_books, serves
 from .model import Claim, Floor, GpuUuid, Grant, GrantState, Job, Request, Settings
 from .quantities import Mib
 from .state import State
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What one usable card has for the next job.
@@ -50,6 +51,7 @@ class Offer:
         return self.kept is not None or (self.kept_long is not None and not brief)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Room:
     """The machine during one pass.
@@ -76,17 +78,28 @@ def open_room(state: State, now: float) -> Room:
     """The room as the state has it; nothing is kept for anybody yet."""
     books = read_books(state, now)
     offers = {
-        uuid: Offer(
-            card,
-            card.available,
-            empty=not card.grants,
-            closed=card.exclusive,
-            compute=demand_on(card.gpu, card.grants, state.busy, state.past.history),
-        )
+        uuid: _offer(state, card, card.available)
         for uuid, card in books.cards.items()
         if card.obstacle is None and card.available is not None
     }
     return Room(state.settings, books.cards, offers, books.cpus, books.memory)
+
+
+def _offer(state: State, card: Card, available: Mib) -> Offer:
+    """As it was last, if the card is the same and does not show how busy it is."""
+    measured, sums = card.gpu.utilization_pct is not None, state.held.sums
+    known: Offer | None = None if measured else sums.get(("offer", card.gpu.uuid))
+    if known is not None and known.card is card and known.compute is None:
+        return known
+    offer = Offer(
+        card,
+        available,
+        empty=not card.grants,
+        closed=card.exclusive,
+        compute=demand_on(card.gpu, card.grants, state.busy, state.past.history) if measured else None,
+    )
+    sums["offer", card.gpu.uuid] = offer
+    return offer
 
 
 def keep(room: Room, request: Request, claim: Claim, started: Iterable[Job] = ()) -> Room:

@@ -7,7 +7,6 @@ two functions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from .enforce import overruns
 from .messages import Event
@@ -21,7 +20,8 @@ def schedule(state: State, now: float) -> Step:
     """Let go of what had its time, start what may (nothing while drained), then end what takes others' memory."""
     current, lapsed = ended(state, now)
     step = release_overdue(current, now)
-    step = replace(step, changes=(*lapsed, *step.changes))
+    if lapsed:
+        step = Step(step.state, (*lapsed, *step.changes))
     for eviction in evictions(step.state, now) if step.state.operations.reservations else ():
         step = _and(step, eviction, now)
     for decision in plan(step.state, now) if step.state.operations.drain is None else ():
@@ -33,11 +33,7 @@ def schedule(state: State, now: float) -> Step:
 
 def _and(step: Step, decision: Event, now: float) -> Step:
     after = apply(step.state, decision, now)
-    return replace(
-        after,
-        changes=(*step.changes, *after.changes),
-        instructions=(*step.instructions, *after.instructions),
-    )
+    return Step(after.state, (*step.changes, *after.changes), (*step.instructions, *after.instructions))
 
 
 def awaits_memory(state: State) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from .frozen import replace
-from .history import Outlook
+from .history import Outlook, Person
 from .model import GpuUuid, Grant, Job, JobId, Phase, Request
 from .past import begun
 from .quantities import Mib
@@ -115,26 +115,31 @@ _WHEN = itemgetter(0, 1)
 def _ends(state: State, now: float) -> list[_End]:
     """When what is on the machine will have gone, as far as is known."""
     history, outlooks = state.past.history, state.held.outlooks
-    known: dict[JobId, tuple[Job, Outlook]] = {}
+    known: dict[JobId, tuple[Job, Outlook, float | None]] = {}
+    people: dict[str, Person] = {}
     ends: list[_End] = []
     for job_id, job in state.busy.items():
         if job.phase is Phase.STOPPING or not job.phase.active:
             at = now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
         else:
-            since = begun(job.attempts[-1])
+            was = outlooks.get(job_id)
+            before, since = was[1:] if was is not None and was[0] is job else (None, begun(job.attempts[-1]))
             elapsed_s = 0.0 if since is None else now - since
-            was, outlook = outlooks.get(job_id, _UNKNOWN)
-            if outlook is None or was is not job or not history.still_holds(outlook, job.owner, elapsed_s):
-                outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE)
-            known[job_id] = job, outlook
+            owner = job.owner
+            person = people.get(owner)
+            if person is None:
+                person = people[owner] = history.person(owner)
+            if before is not None and history.still_holds(before, person, elapsed_s):
+                outlook = before
+            else:
+                outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE, before)
+                was = job, outlook, since
+            known[job_id] = was  # type: ignore[assignment]  # it holds, so that there was one
             at = now + outlook.remaining_s(elapsed_s)
         ends.append((at, job_id, job.grants, job))
     outlooks.clear()
     outlooks.update(known)
     return ends
-
-
-_UNKNOWN = (None, None)
 
 
 def _let_go(ahead: _Ahead, end: _End) -> list[GpuUuid]:

@@ -16,9 +16,10 @@ from .asides import Asides, Batch, consequences, entered
 from .booking import booked, given_back
 from .compute import watched as with_compute
 from .facts import order_of
-from .frozen import replace
+from .frozen import quick, replace
 from .held import Held
 from .idle import Key, Quiet, observe, remembered
+from .indexes import busy_now, by_hand_now, members, turns
 from .journal import KINDS, detail_of
 from .machine import TRANSITIONS, JobEvent, advance
 from .messages import (
@@ -49,7 +50,6 @@ from .model import (
     Gpu,
     GpuSchedError,
     GpuUuid,
-    GrantState,
     IllegalTransition,
     Job,
     JobId,
@@ -76,6 +76,7 @@ class NotLive(IllegalTransition):
         self.event = event
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class State:
     """Live jobs and cards. Never changed in place; build it by ``begin`` and ``apply`` only.
@@ -136,6 +137,7 @@ class State:
         return next((job for job in waiting if job.claim is not None and not job.claim.evicting), None)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one event led to: ``changes`` are for the journal, ``instructions`` for the shell."""
@@ -207,7 +209,7 @@ def _moved(state: State, event: JobEvent, now: float) -> Step:
     if isinstance(event, Exited) and event.exit.reason == "cuda_oom" and job.phase.active:
         event = replace(event, remedy=remedy(job, event.exit, state.busy, state.gpus, state.settings))
     moved, instructions = advance(job, event, now)
-    if moved == job:
+    if moved is job or (moved.phase is job.phase and moved == job):
         return Step(state, (), tuple(instructions))
     change = Change(moved, KINDS[type(event)], now, detail_of(event, moved))
     after = _with_jobs(state, (moved,))
@@ -236,6 +238,8 @@ def _together(state: State, events: Sequence[JobEvent], now: float) -> Step:
 def _followed(before: State, step: Step, event: Event, now: float) -> Step:
     """The step with all that follows from it; what one consequence leads to is a consequence as well."""
     state, changes = step.state, list(step.changes)
+    if not state.streaks and not any(_concerns_others(change, before) for change in changes):
+        return step
     ended = {job.id: job for job in event.ended} if isinstance(event, Submitted) else {}
     latest = [change.job for change in changes if isinstance(change, Change)]
     while latest:
@@ -250,6 +254,14 @@ def _followed(before: State, step: Step, event: Event, now: float) -> Step:
         changes += more.changes
         before, state, latest = state, more.state, [c.job for c in more.changes if isinstance(c, Change)]
     return replace(step, state=state, changes=tuple(changes))
+
+
+def _concerns_others(change: Entry, before: State) -> bool:
+    """Whether anything can follow from it for another job: those of its batch, or those that wait for it."""
+    if not isinstance(change, Change):
+        return False
+    job = change.job
+    return job.member is not None or job.blocked or (job.phase.final and job.id in before.asides.dependents)
 
 
 def _had_ended(before: State, job: Job) -> bool:
@@ -404,72 +416,34 @@ def _by_uuid(gpus: Iterable[Gpu]) -> dict[GpuUuid, Gpu]:
 
 
 def _with_jobs(state: State, changed: Sequence[Job]) -> State:
-    """The state with these jobs as they are now; a job that is no longer live leaves it."""
+    """The state with these jobs as they are now; a job that is no longer live leaves it.
+
+    Most events are about one job and concern few of the indexes: the others are not asked.
+    """
     if not changed:
         return state
-    live = [job for job in changed if job.live]
-    ids = {job.id for job in changed}
-    before = [state.jobs.get(job.id) for job in changed]
-    past, named, forgotten = state.past.after(before, changed, state.gpus, state.settings)
+    known = state.jobs
+    before = [known.get(job.id) for job in changed]
+    turned = turns(before, changed, state.asides)
+    past, named, forgotten = (
+        state.past.after(before, changed, state.gpus, state.settings) if turned.ended else (state.past, (), ())
+    )
     queue = state.queue
     for owner, name in forgotten:
-        queue = queue.with_forgotten(owner, name, state.jobs)
+        queue = queue.with_forgotten(owner, name, known)
     for owner, name in named:
-        queue = queue.with_known(owner, name, state.jobs)
-    jobs = state.jobs.changed({job.id: job for job in live}, ids - {job.id for job in live})
+        queue = queue.with_known(owner, name, known)
+    jobs = known.changed(turned.live, turned.gone)
     return replace(
         state,
         jobs=jobs,
-        queue=queue.moved(before, changed, past.history),
-        asides=state.asides.moved(before, changed, jobs),
-        busy=_busy(state.busy, ids, {job.id: job for job in live if job.phase.active or job.grants}),
-        releasing=_members(state.releasing, ids, (job.id for job in live if _is_releasing(job))),
-        by_hand=_by_hand(state.by_hand, before, live),
-        backing_off=_members(state.backing_off, ids, (job.id for job in live if job.not_before is not None)),
-        claimants=_members(state.claimants, ids, (job.id for job in live if job.claim is not None)),
-        held=state.held.moved(before, changed),
+        queue=queue.moved(before, changed, past.history) if turned.waited else queue,
+        asides=state.asides.moved(before, changed, jobs) if turned.aside else state.asides,
+        busy=busy_now(state.busy, turned) if turned.held else state.busy,
+        releasing=members(state.releasing, turned.ids, turned.releasing),
+        by_hand=by_hand_now(state.by_hand, before, changed) if turned.by_hand else state.by_hand,
+        backing_off=members(state.backing_off, turned.ids, turned.backing_off),
+        claimants=members(state.claimants, turned.ids, turned.claimants),
+        held=state.held.moved(before, changed) if turned.held else state.held,
         past=past,
     )
-
-
-def _by_hand(
-    known: Mapping[str, frozenset[JobId]], before: Sequence[Job | None], live: Sequence[Job]
-) -> Mapping[str, frozenset[JobId]]:
-    left = [job for job in before if job is not None and _is_by_hand(job)]
-    joined = [job for job in live if _is_by_hand(job)]
-    if not left and not joined:
-        return known
-    changed: dict[str, set[JobId]] = {job.owner: set(known.get(job.owner, ())) for job in (*left, *joined)}
-    for job in left:
-        changed[job.owner].discard(job.id)
-    for job in joined:
-        changed[job.owner].add(job.id)
-    merged = {**known, **{owner: frozenset(ids) for owner, ids in changed.items()}}
-    return {owner: ids for owner, ids in merged.items() if ids}
-
-
-def _is_by_hand(job: Job) -> bool:
-    return job.phase is Phase.QUEUED and job.place_at is not None
-
-
-def _busy(busy: Mapping[JobId, Job], changed: set[JobId], now_in: dict[JobId, Job]) -> Mapping[JobId, Job]:
-    """The busy jobs, by id in order, so that sums over them come out the same whatever their history."""
-    if not now_in and not changed & busy.keys():
-        return busy
-    if now_in.keys() <= busy.keys() and now_in.keys() == changed & busy.keys():
-        return {**busy, **now_in}
-    joined = {**busy, **now_in}
-    for job_id in changed - now_in.keys():
-        joined.pop(job_id, None)
-    if now_in.keys() <= busy.keys():
-        return joined
-    return {job_id: joined[job_id] for job_id in sorted(joined)}
-
-
-def _is_releasing(job: Job) -> bool:
-    return any(grant.state is GrantState.RELEASING for grant in job.grants)
-
-
-def _members(members: frozenset[JobId], changed: set[JobId], now_in: Iterable[JobId]) -> frozenset[JobId]:
-    joined = frozenset(now_in)
-    return members if members.isdisjoint(changed) and not joined else (members - changed) | joined

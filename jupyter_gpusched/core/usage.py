@@ -7,8 +7,11 @@ memory, CPUs or host memory, whichever is the larger part. Frozen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from .frozen import quick
 
 HALF_LIFE_S = 4 * 3600.0
 HEAD_START_S = 600.0
@@ -18,6 +21,7 @@ _FORGOTTEN = 1e-7
 """Less than a small job of some seconds: also who has had only that comes after who has had nothing."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Holding:
     """Parts of the machine that somebody has now, so summed up that time needs no look at each of them.
@@ -38,6 +42,7 @@ class Holding:
         return cls(parts, sum(part * _decay(at - since) for part, since in held), at)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Shares of what has ended, by user, each as it was at a moment."""
@@ -49,9 +54,9 @@ class Usage:
         until = max(until, at)
         gained = part * (1.0 - _decay(max(0.0, until - since)))
         kept = {
-            who: (much, when)
-            for who, (much, when) in self.ended.items()
-            if who != owner and much * _decay(until - when) > _FORGOTTEN
+            who: had
+            for who, had in self.ended.items()
+            if who != owner and had[0] * 0.5 ** ((until - had[1]) / HALF_LIFE_S) > _FORGOTTEN
         }
         kept[owner] = (share * _decay(until - at) + gained, until)
         return Usage(kept)
@@ -63,6 +68,11 @@ class Usage:
         if not holding.parts:
             return had
         return had + holding.parts - holding.lacking * _decay(max(0.0, now - holding.at)) * _HEAD_START
+
+
+def least_after(share: float, passed_s: float) -> float:
+    """What a share is not below after so long, if nothing of it was given back; quicker than to work it out."""
+    return share * (_NEARLY_ONE - passed_s * _FASTEST)
 
 
 def at_once(part: float) -> float:
@@ -78,3 +88,8 @@ def _decay(seconds: float) -> float:
 
 
 _HEAD_START = _decay(HEAD_START_S)
+_FASTEST = math.log(2.0) / HALF_LIFE_S
+"""The part of a share that is lost in a second at most."""
+
+_NEARLY_ONE = 1.0 - 1e-12
+"""Room for the rounding of what is worked out in another way."""

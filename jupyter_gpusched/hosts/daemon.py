@@ -26,6 +26,7 @@ from jupyter_gpusched.places import PlaceError, ask_host_to_stop, host_alive, re
 from jupyter_gpusched.service import Host, HostLock
 from jupyter_gpusched.settings import GpuSched
 
+from . import heap
 from .signals import until_ended
 from .strict import StrictApp
 from .system import own_user_only, system_access, system_state
@@ -94,6 +95,7 @@ class Serve(StrictApp):
 
     async def _until(self, signals: AsyncIterator[signal.Signals], desk: Desk) -> None:
         """Until a signal, or for an auto-started one until nobody needs it."""
+        heap.tend(desk)
         if not self.auto:
             sys.stderr.write(f"jupyter gpusched: hosting {desk.state} on {desk.record.socket}; stop with Ctrl-C\n")
         if self.system and (alone := own_user_only()) is not None:

@@ -24,6 +24,7 @@ from jupyter_gpusched.places import PlaceError, state_folder
 from jupyter_gpusched.service import Access, Host, HostLock, TcpAddress
 from jupyter_gpusched.settings import GpuSched
 
+from . import heap
 from .hub_identity import ByHubToken, hub_asker
 from .signals import until_ended
 from .strict import StrictApp
@@ -89,6 +90,7 @@ class HubServe(StrictApp):
 
 
 async def _until(signals: AsyncIterator[signal.Signals], desk: Desk) -> None:
+    heap.tend(desk)
     if (told := own_user_only()) is not None:
         log.warning("%s", told)
     await until_ended(signals, desk)

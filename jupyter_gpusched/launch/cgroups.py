@@ -8,6 +8,8 @@ from typing import Any
 from .means import Hierarchy
 
 NAME = "gpusched-{job_id}-{attempt}-{mark}"
+KEPT_READY = "gpusched-{marker}"
+"""Made before anybody knew for which attempt: the whole marker, which no other attempt has."""
 
 
 def name_of(job_id: str, attempt: int, marker: str) -> str:
@@ -24,7 +26,9 @@ def cgroup_of(
     path = record.get("cgroup")
     if mount is not None and not str(path).startswith(f"{mount}/"):
         return None
-    if not isinstance(path, str) or marker is None or os.path.basename(path) != name_of(job_id, attempt, marker):  # noqa: PTH119
+    if not isinstance(path, str) or marker is None:
+        return None
+    if os.path.basename(path) not in (name_of(job_id, attempt, marker), KEPT_READY.format(marker=marker)):  # noqa: PTH119
         return None
     real = os.path.realpath(path)
     return path if real == path and os.path.exists(f"{path}/cgroup.procs") else None  # noqa: PTH110
@@ -35,3 +39,10 @@ def as_ordered(hierarchy: Hierarchy | None, job_id: str, attempt: int, marker: s
     if hierarchy is None:
         return None
     return {"mount": hierarchy.mount, "root": hierarchy.root, "name": name_of(job_id, attempt, marker)}
+
+
+def as_kept_ready(hierarchy: Hierarchy | None, marker: str) -> dict[str, str] | None:
+    """As above, for a supervisor that waits for its attempt."""
+    if hierarchy is None:
+        return None
+    return {"mount": hierarchy.mount, "root": hierarchy.root, "name": KEPT_READY.format(marker=marker)}

@@ -10,6 +10,7 @@ and signals no process but that owner's, whatever is written in the owner's fold
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import secrets
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jupyter_gpusched.core.messages import Event, Exited, LaunchFailed, MainEnded, Started, Vanished, Voided
 from jupyter_gpusched.core.model import Job, JobId, Phase
@@ -92,13 +94,22 @@ class LocalLauncher:
         self._means = means
         self._whose = Whose(owners)
         self._clock = clock
-        self.nursery = of_supervisors(environ, spares)
-        self.prepared = PreparedCells(prepared)
+        self.nursery = of_supervisors(environ, spares, means.cgroups)
+        self.prepared = PreparedCells(prepared, means.cgroups)
         self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes, fence)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
 
     # What the engine asks for
+
+    def prepare(self, order: LaunchOrder) -> None:
+        if self._means.scope is None:
+            with suppress(OSError, ValueError, NoSuchOwner):  # the launch will say why
+                if self._whose.owner(order.job) is None:
+                    self._starter.prepare(order, self._means)
+
+    def give_up(self, job_id: JobId, attempt: int) -> None:
+        self._starter.give_up(job_id, attempt)
 
     def launch(self, order: LaunchOrder) -> None:
         watch = self._follow(order.job, order.attempt, order.folder)
@@ -219,6 +230,7 @@ class LocalLauncher:
         for watch in list(self._watches.values()):
             self._let_go(watch)
         self._watches.clear()
+        self._starter.close()
         self.nursery.close()
         self.prepared.close()
 
@@ -240,16 +252,24 @@ class LocalLauncher:
         return files.claim_void(watch.folder, watch.attempt, at=self._clock(), why=why, owner=owner)
 
     def _heard(self, watch: Watch) -> None:
-        """The supervisor's pipe: text is its last words before the job ran; a NUL, and its end, say to look again."""
+        """The supervisor's pipe: text is its last words before the job ran; a NUL says to look; a line is its record.
+
+        That comes before the record is a file, since a card waits for it. At the pipe's end it is there as well.
+        """
         assert watch.wake is not None
         with suppress(BlockingIOError):
             text = os.read(watch.wake, 65536)
             watch.said = (watch.said + text)[-65536:]
             if not text:
                 self._hang_up(watch)
-            if text.endswith(STARTED):
+            if STARTED in text:
                 self._look_for_start(watch)
-            elif not text and not watch.settled and files.read_exit(watch.folder, watch.attempt) is not None:
+            if watch.settled:
+                return
+            record = _record_of(watch.said)
+            if record is not None:
+                self._conclude(watch, record)
+            elif not text and files.read_exit(watch.folder, watch.attempt) is not None:
                 self._conclude(watch)
 
     def _hang_up(self, watch: Watch) -> None:
@@ -327,16 +347,16 @@ class LocalLauncher:
         else:
             self._conclude(watch)
 
-    def _conclude(self, watch: Watch) -> None:
-        """The supervisor is gone: read what it wrote, or find out that it wrote nothing."""
+    def _conclude(self, watch: Watch, told: dict[str, Any] | None = None) -> None:
+        """The supervisor has ended it: take what it told or wrote, or find out that it wrote nothing."""
         job_id, attempt = watch.key
-        raw = files.read_exit(watch.folder, attempt)
+        raw = files.read_exit(watch.folder, attempt) if told is None else told
         claim = files.read_claim(watch.folder, attempt) if raw is None else None
         if raw is not None and raw.get("reason") and not watch.started:
             reason, message = as_text(raw["reason"], most=100), as_text(raw.get("message") or "it could not be started")
             self._settle(watch, LaunchFailed(job_id, attempt, reason, message))
         elif raw is not None:
-            tail = log_tail(watch.folder, attempt)
+            tail = b"" if raw.get("code") == 0 else log_tail(watch.folder, attempt)  # nothing is to be explained
             self._settle(watch, Exited(job_id, attempt, exit_record(raw, tail, watch.job.kind, now=self._clock())))
         elif watch.started:
             self._sweep(watch, self._loop.time() + SWEEP_S, _KILLED)
@@ -427,3 +447,15 @@ class LocalLauncher:
         for timer in watch.timers:
             timer.cancel()
         watch.timers.clear()
+
+
+def _record_of(said: bytes) -> dict[str, Any] | None:
+    """The record of an attempt's end, once a supervisor has told all of it."""
+    _, started, told = said.partition(STARTED)
+    if not started or not told.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(told)
+    except (ValueError, RecursionError):  # the job can write there as well: then the file must do
+        return None
+    return record if isinstance(record, dict) else None

@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import marshal
 import math
 import os
+import secrets
 import select
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from jupyter_gpusched.core.environment import submitted
 
+from .cgroups import as_kept_ready
+from .means import Hierarchy
 from .orders import NURSERY
 from .spawn import as_file
 
@@ -34,6 +38,7 @@ BEING_FORKED_S = 0.005
 """So long a spare is waited for that is still being forked: less than a start of Python takes."""
 
 REFILL_AFTER_S = 0.005
+"""After a spare was told to go."""
 
 RESTART_S = 10.0
 """A nursery that has ended is started again so long after its start at the earliest."""
@@ -42,11 +47,33 @@ _ENDS_S = 0.5
 
 
 class Spare(NamedTuple):
-    """A supervisor that has an attempt now: no child of ours, so only its start time makes sure that a pid is it."""
+    """A supervisor that has an attempt now: no child of ours, so only its start time makes sure that a pid is it.
+
+    wake    our end of its pipe.
+    marker  of the attempt: the cgroup that was waiting for one is named by it.
+    door    where it waits for our word.
+    """
 
     pid: int
     start_time: int
     wake: int
+    marker: str
+    door: socket.socket
+
+    def go(self) -> bool:
+        """Let it take its attempt; False if it has ended meanwhile, and has not."""
+        with self.door:
+            try:
+                self.door.send(b"g")
+            except OSError:
+                os.close(self.wake)
+                return False
+        return True
+
+    def give_up(self) -> None:
+        """It ends, without its attempt."""
+        self.door.close()
+        os.close(self.wake)
 
 
 class Nursery:
@@ -54,6 +81,7 @@ class Nursery:
 
     command  starts it, together with the number of its descriptor.
     environ  its whole environment.
+    cgroups  where each spare's job gets one of its own; None = nowhere.
     """
 
     def __init__(
@@ -64,29 +92,34 @@ class Nursery:
         spares: int,
         cwd: str | bytes = "/",
         restart_s: float = RESTART_S,
+        cgroups: Hierarchy | None = None,
     ) -> None:
         self._command = command
         self._environ = environ
         self._cwd = cwd
         self._restart_s = restart_s
         self._wanted = spares
-        self._spares: deque[socket.socket] = deque()
+        self._cgroups = cgroups
+        self._spares: deque[tuple[socket.socket, str]] = deque()  # each with the marker of its attempt to come
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = -math.inf
         self._refill: asyncio.TimerHandle | None = None
 
-    def launch(self, order: bytes, attempt_folder: Path) -> Spare | None:
-        """Give an attempt to a spare; None where there is none: then somebody else must start it.
+    def give(self, order: Callable[[str], bytes], attempt_folder: Path, *, patience_s: float = 0.0) -> Spare | None:
+        """Give an attempt to a spare, which waits for the word to go; None where there is none.
 
-        The next one is forked a moment later, so as not to be in the way of this one on a machine with few processors.
+        order       of the attempt with this marker.
+        patience_s  so long one is waited for that is still being forked.
         """
-        if not self._spares and self._control is not None:  # given away a moment ago
+        if not self._spares and self._control is not None and patience_s:  # given away a moment ago
             self.fill()
-        spare = self._give(order, attempt_folder)
+        return self._given(order, attempt_folder, patience_s)
+
+    def fill_soon(self) -> None:
+        """Another attempt goes. The next spare is forked a moment later, so as not to be in its way."""
         if self._refill is None:
             self._refill = asyncio.get_running_loop().call_later(REFILL_AFTER_S, self.fill)
-        return spare
 
     def fill(self) -> None:
         """Ask for as many spares as are to be kept ready; they are forked meanwhile."""
@@ -99,37 +132,47 @@ class Nursery:
     def close(self) -> None:
         if self._refill is not None:
             self._refill.cancel()
-        for door in self._spares:
+        for door, _ in self._spares:
             door.close()
         self._spares.clear()
         self._hang_up()
 
-    def _give(self, order: bytes, attempt_folder: Path) -> Spare | None:
+    def _given(self, order: Callable[[str], bytes], attempt_folder: Path, patience_s: float) -> Spare | None:
         while self._spares:
-            door = self._spares[0]
+            door, marker = self._spares[0]
             poll = select.poll()
             poll.register(door, select.POLLIN)
-            if not poll.poll(BEING_FORKED_S * 1000):
+            if not poll.poll(patience_s * 1000):
                 return None
-            with self._spares.popleft(), suppress(OSError, ValueError):  # one that has ended meanwhile
+            self._spares.popleft()
+            try:
+                content = order(marker)
+            except BaseException:
+                door.close()
+                raise
+            try:
                 pid, start_time = map(int, door.recv(64).split())
-                return Spare(pid, start_time, _handed_over(door, order, attempt_folder))
+                return Spare(pid, start_time, _handed_over(door, content, attempt_folder), marker, door)
+            except (OSError, ValueError):  # it has ended meanwhile
+                door.close()
         return None
 
     def _ask_for_spare(self) -> bool:
         if self._control is None and not self._start():
             return False
         assert self._control is not None
+        marker = secrets.token_hex(16)
+        told = marshal.dumps(as_kept_ready(self._cgroups, marker), 2)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+                socket.send_fds(self._control, [told], [theirs.fileno()])
             except OSError as error:
                 log.warning("the process that keeps supervisors ready is gone: %s", error)
                 ours.close()
                 self._hang_up()
                 return False
-        self._spares.append(ours)
+        self._spares.append((ours, marker))
         return True
 
     def _start(self) -> bool:
@@ -169,12 +212,12 @@ class Nursery:
             self._process = None
 
 
-def of_supervisors(environ: Mapping[str, str], spares: int) -> Nursery:
+def of_supervisors(environ: Mapping[str, str], spares: int, cgroups: Hierarchy | None = None) -> Nursery:
     """For attempts of any kind.
 
     environ  the host's own; supervisors get of it what may travel, as those do that are started singly.
     """
-    return Nursery([sys.executable, "-I", "-S", NURSERY], submitted(environ), spares=spares)
+    return Nursery([sys.executable, "-I", "-S", NURSERY], submitted(environ), spares=spares, cgroups=cgroups)
 
 
 def _handed_over(door: socket.socket, order: bytes, attempt_folder: Path) -> int:

@@ -70,7 +70,7 @@ def supervisor_order(
             "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
             "cwd": os.fsencode(work.cwd),
             "marker": marker,
-            "folders": ["checkpoint", "results"],
+            "folders": ["checkpoint", "results"] if work.kind in _RUN_BY_US else ["checkpoint"],
             "files": runner_files(work, order.attempt, log_limit, sweep=sweep) if work.kind in _RUN_BY_US else {},
             "time_limit_s": order.job.time_limit_s,
             "grace_s": order.job.grace_s,

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import marshal
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from jupyter_gpusched.core.environment import CAP, varies
 from jupyter_gpusched.core.model import Kind, Work
 
-from .nursery import Nursery, Spare
+from .means import Hierarchy
+from .nursery import Nursery
 
 PREPARED = frozenset({Kind.CELL, Kind.FUNCTION})
 
@@ -49,14 +50,18 @@ class PreparedCells:
     """At most ``most`` nurseries with two spares each; called inside the engine's loop."""
 
     most: int
+    cgroups: Hierarchy | None = None
     _kept: OrderedDict[Alike, _Kept] = field(default_factory=OrderedDict)
     _coming: dict[Alike, asyncio.TimerHandle] = field(default_factory=dict)
 
-    def launch(self, work: Work, order: bytes, attempt_folder: Path) -> Spare | None:
-        """Give an attempt to a prepared process; None where there is none that is alike."""
+    def nursery_for(self, work: Work, order: Callable[[str], bytes]) -> Nursery | None:
+        """Where prepared processes are that are alike; None where there are none, yet.
+
+        order  of the attempt with some marker.
+        """
         if not self.most or work.kind not in PREPARED:
             return None
-        told = marshal.loads(order)  # noqa: S302  our own
+        told = marshal.loads(order(""))  # noqa: S302  our own
         alike = _alike(told["argv"][0], told["cwd"], told["env"])
         kept = self._kept.get(alike)
         if kept is None:
@@ -67,7 +72,7 @@ class PreparedCells:
             return None
         self._kept.move_to_end(alike)
         self._rest_later(alike, kept)
-        return kept.nursery.launch(order, attempt_folder)
+        return kept.nursery
 
     def close(self) -> None:
         for timer in self._coming.values():
@@ -90,6 +95,7 @@ class PreparedCells:
             spares=2,
             cwd=alike[1],
             restart_s=RESTART_S,
+            cgroups=self.cgroups,
         )
         kept = self._kept[alike] = _Kept(nursery)
         nursery.fill()

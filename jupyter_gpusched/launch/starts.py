@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
+from jupyter_gpusched.core.model import JobId
 from jupyter_gpusched.ports import LaunchOrder
 
 from .door import attempt_folder
 from .fence import Fence
 from .folders import lay_folder
 from .homes import Homes, entering
-from .nursery import Nursery
+from .means import Means
+from .nursery import BEING_FORKED_S, Nursery, Spare
 from .orders import supervisor_order
 from .owners import Owner
 from .prepared import PreparedCells
@@ -29,6 +31,25 @@ class Starter:
     log_limit: int | None
     homes: Homes | None
     fence: Fence | None = None
+    _ready: dict[tuple[JobId, int], tuple[Nursery, Spare]] = field(default_factory=dict)
+
+    def prepare(self, order: LaunchOrder, means: Means) -> None:
+        """Give it to a spare already, if one waits: it gets ready while the journal is written, and waits to go.
+
+        Of our own attempts only. Raises ``OSError`` or ``ValueError``.
+        """
+        ready = self._given(order, self._ordered(order, means, None))
+        if ready is not None:
+            self._ready[order.job.id, order.attempt] = ready
+
+    def give_up(self, job_id: JobId, attempt: int) -> None:
+        """It is not started after all."""
+        if (ready := self._ready.pop((job_id, attempt), None)) is not None:
+            ready[1].give_up()
+
+    def close(self) -> None:
+        for job_id, attempt in list(self._ready):
+            self.give_up(job_id, attempt)
 
     def start(self, watch: Watch, order: LaunchOrder, marker: str, owner: Owner | None, *, spare: bool) -> None:
         """Start it, by the watch's means; the watch knows it then. Raises ``OSError`` or ``ValueError``.
@@ -43,17 +64,39 @@ class Starter:
             if self.homes is not None and means.scope is None:  # a scope is a place of its own already
                 watch.home = self.homes.make(order, marker)
             means = replace(means, cgroups=None)  # what is ours could not be divided by another
-        content = supervisor_order(
-            order, passed_on=self.environ, marker=marker, log_limit=self.log_limit, means=means, home=watch.home
-        )
-        place = attempt_folder(order.folder, order.attempt)
-        ready = None
-        if spare and owner is None:
-            ready = self.prepared.launch(order.work, content, place) or self.nursery.launch(content, place)
-        if ready is not None:
-            watch.child, watch.spare_since, watch.wake = ready
+        ordered = self._ordered(order, means, watch.home)
+        if spare and owner is None and self._start_spare(watch, order, ordered):
             return
         before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
         if owner is not None and self.fence is not None:
             before += self.fence.command(order)
-        watch.child, watch.wake = spawn(content, place, self.environ, before=before, owner=owner)
+        place = attempt_folder(order.folder, order.attempt)
+        watch.child, watch.wake = spawn(ordered(marker), place, self.environ, before=before, owner=owner)
+
+    def _start_spare(self, watch: Watch, order: LaunchOrder, ordered: Callable[[str], bytes]) -> bool:
+        ready = self._ready.pop((order.job.id, order.attempt), None)
+        while ready is not None or (ready := self._given(order, ordered, patience_s=BEING_FORKED_S)) is not None:
+            nursery, spare = ready
+            gone = spare.go()
+            nursery.fill_soon()
+            if gone:
+                watch.child, watch.spare_since, watch.wake, watch.marker = spare[:4]
+                return True
+            ready = None
+        self.nursery.fill_soon()
+        return False
+
+    def _given(
+        self, order: LaunchOrder, ordered: Callable[[str], bytes], *, patience_s: float = 0.0
+    ) -> tuple[Nursery, Spare] | None:
+        place = attempt_folder(order.folder, order.attempt)
+        for nursery in (self.prepared.nursery_for(order.work, ordered), self.nursery):
+            if nursery is not None and (spare := nursery.give(ordered, place, patience_s=patience_s)) is not None:
+                return nursery, spare
+        return None
+
+    def _ordered(self, order: LaunchOrder, means: Means, home: str | None) -> Callable[[str], bytes]:
+        """The supervisor's order, given the marker of the attempt."""
+        return lambda marker: supervisor_order(
+            order, passed_on=self.environ, marker=marker, log_limit=self.log_limit, means=means, home=home
+        )

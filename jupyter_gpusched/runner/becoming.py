@@ -48,11 +48,12 @@ def pass_gate(order: Order, log: int, gate: int, back: int, home: str | None) ->
         step = b"D"
         os.chdir(order["cwd"])  # type: ignore[arg-type]
         step = b"X"
+        default_signals()
         os.write(back, b"R")
         if home is not None:
             cgroup.enter(home)  # while the supervisor writes down that it starts
         if os.read(gate, 1):
-            default_signals()
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             return
     except OSError as error:
         os.write(back, step + str(error.errno or 0).encode())
@@ -69,11 +70,10 @@ def execute(order: Order, back: int) -> None:
 
 
 def default_signals() -> None:
-    """The job starts as from a shell: every signal with its default effect, none blocked."""
+    """The job starts as from a shell: every signal with its default effect; none will be blocked."""
     for number in range(1, signal.NSIG):
         if number not in RESERVED_SIGNALS:
             try:
                 signal.signal(number, signal.SIG_DFL)
             except (OSError, ValueError):
                 continue  # the numbers that the C library keeps for itself
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -9,16 +9,25 @@ from __future__ import annotations
 import os
 
 
-def take_claim(folder: str, record: dict[str, object]) -> bool:
-    """Take the attempt by exclusive creation of ``claim``, complete from its first moment."""
+def take_claim(folder: str, record: dict[str, object], *, kept_as: str | None = None) -> bool:
+    """Take the attempt by exclusive creation of ``claim``, complete from its first moment.
+
+    kept_as  another name under which the same record is to be found.
+    """
     mine = f"{folder}/.claim.{os.urandom(6).hex()}"
     write_file(mine, to_json(record).encode())
     try:
         os.link(mine, f"{folder}/claim")
     except FileExistsError:
-        return False
-    finally:
         os.unlink(mine)
+        return False
+    except OSError:
+        os.unlink(mine)
+        raise
+    if kept_as is None:
+        os.unlink(mine)
+    else:
+        os.rename(mine, f"{folder}/{kept_as}")
     return True
 
 

@@ -32,9 +32,10 @@ from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, s
 
 TYPE_CHECKING = False  # ``typing`` itself would be a slow import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
-    from .becoming import Become
+    from .unborn import Unborn
 
 STRAGGLERS_GRACE_S = 5.0
 """What an ended main process left behind gets at most to end by itself."""
@@ -42,9 +43,13 @@ STRAGGLERS_GRACE_S = 5.0
 UNKILLABLE_AFTER_S = 15.0
 """Processes still there so long after SIGKILL hang in the kernel: they are named and left."""
 
+MOST_TOLD = 32768
+"""Bytes of a record that are told to the host; a longer one only becomes a file."""
+
 LOOK_AGAIN_S = 0.25
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, GROWN)
 MUTED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+BLOCKED = (*WATCHED, *MUTED)
 
 
 class CannotLaunch(Exception):
@@ -60,26 +65,59 @@ def main() -> None:
     supervise(sys.argv[1], adopting=adopt_orphans())
 
 
-def supervise(folder: str, *, adopting: bool, become: Become = become_job) -> NoReturn:
-    """Read the order from standard input, take the attempt and see it through.
+def supervise(
+    folder: str,
+    *,
+    adopting: bool,
+    content: int = 0,
+    unborn: Unborn | None = None,
+    may_go: Callable[[], bool] = lambda: True,
+) -> NoReturn:
+    """Read the order, take the attempt and see it through.
 
     adopting  whether we become the parent of every descendant whose own parent ends.
-    become    how our child becomes the job.
+    content   the file in which the order is; by default standard input.
+    unborn    the child that waits to be the job; None = it is forked once we have the attempt.
+    may_go    waits for the word that the attempt is to be taken; until then nothing has happened but that we are ready.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, (*WATCHED, *MUTED))
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide the ends of children
     umask = os.umask(0o077)
-    order = marshal.loads(read_all(0))  # noqa: S302  from the host, in its own interpreter
-    order["umask"] = umask  # ours is for our files only
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     for path in (os.path.dirname(folder), folder):
         make_folder(path)
+    log = None
+    if unborn is not None:
+        try:
+            log = open_log(folder)
+            unborn.give(content, log)
+        except OSError:  # whoever is started singly after us can say why
+            unborn.discard()
+            raise
+    order = marshal.loads(read_all(content))  # noqa: S302  from the host, in its own interpreter
+    order["umask"] = umask  # ours is for our files only
+    if content == 0:
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    else:
+        os.close(content)
     me = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
-    home = cgroup_of(order)
+    if not may_go():
+        if unborn is not None:
+            unborn.discard()
+        os._exit(0)
+    home = cgroup_of(order) if unborn is None else unborn.home
     identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
-    if take_claim(folder, {"by": "supervisor", **me, **identity}):
-        Attempt(folder, order, {"supervisor": me, **identity}, home, adopting=adopting, become=become).run()
+    claim = {"by": "supervisor", **me, **identity}
+    if unborn is not None:  # then the claim says all that the start has to say: one file less is made
+        claim |= {"supervisor": me, "main": {"pid": unborn.pid, "start_time": unborn.start_time}}
+    if take_claim(folder, claim, kept_as=None if unborn is None else ".started"):
+        Attempt(folder, order, {"supervisor": me, **identity}, home, log, adopting=adopting, unborn=unborn).run()
+    elif unborn is not None:
+        unborn.discard()
     os._exit(0)  # nothing of ours is left to finalise, and the host waits
+
+
+def open_log(folder: str) -> int:
+    return os.open(f"{folder}/log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
 
 def cgroup_of(order: Order) -> str | None:
@@ -106,19 +144,22 @@ class Attempt:
         order: Order,
         identity: dict[str, object],
         home: str | None,
+        log: int | None,
         *,
         adopting: bool,
-        become: Become,
+        unborn: Unborn | None,
     ) -> None:
         self.folder = folder
         self.order = order
         self.identity = identity
         self.home = home  # its cgroup, if any
+        self.log = log  # open already where a child has waited for it
         self.adopting = adopting
-        self.become = become
+        self.unborn = unborn
+        self.unheard = False  # no host listens any more
         self.childless = False
         self.marker = b"GPUSCHED_MARKER=" + str(order["marker"]).encode()
-        self.main = 0
+        self.main = 0 if unborn is None else unborn.pid
         self.status: int | None = None  # of the main process, once it has ended
         self.started_at: float | None = None
         self.ended_at = 0.0
@@ -162,11 +203,13 @@ class Attempt:
             go, word = self.fork(log)
         except OSError as error:
             raise CannotLaunch("launch_failed", f"the attempt could not be prepared: {described(error)}") from None
+        self.prepare_started()  # while the child finds its place
         self.expect(word, ready=b"R")
-        self.started_at = time.time()
         self.write_started()
         os.write(go, b"g")
         self.expect(word, ready=b"")
+        for end in {go, word}:
+            os.close(end)
         self.begin_watch(log)
 
     def lay_out(self) -> int:
@@ -176,26 +219,32 @@ class Attempt:
             make_folder(f"{job}/{name}")
         for name, content in self.order["files"].items():  # type: ignore[attr-defined]
             write_file(f"{job}/{name}", content)
-        return os.open(f"{self.folder}/log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        return open_log(self.folder) if self.log is None else self.log
 
     def fork(self, log: int) -> tuple[int, int]:
-        """Start the child up to its gate; return the gate and the pipe of its word to us."""
+        """Start the child up to its gate, unless it is there; return the gate and the pipe of its word to us."""
+        if self.unborn is not None:
+            line = self.unborn.line.detach()
+            return line, line
         if self.home is not None and not (is_given(self.order) or cgroup.make(self.home)):
             self.home = None
         gate, go = os.pipe()
         word, back = os.pipe()
-        born_inside = fork_into(self.home) if self.home is not None and self.become is become_job else None
+        born_inside = None if self.home is None else fork_into(self.home)
         self.main = os.fork() if born_inside is None else born_inside
         if self.main == 0:
             os.close(go)
-            self.become(self.order, log, gate, back, self.home if born_inside is None else None)
+            become_job(self.order, log, gate, back, self.home if born_inside is None else None)
         os.close(gate)
         os.close(back)
         return go, word
 
     def expect(self, word: int, *, ready: bytes) -> None:
         """Take the child's word; anything but ``ready`` says at which step it failed, and why."""
-        said = os.read(word, 64)
+        try:
+            said = os.read(word, 64)
+        except ConnectionResetError:  # killed before it had read that it may go: its end will be seen
+            said = b""
         if said[:1] in (b"D", b"X"):
             self.started_at = None
             raise self.refusal(said[:1], int(said[1:]))
@@ -212,10 +261,16 @@ class Attempt:
         hint = "check the program's name and the PATH that the job was given"
         return CannotLaunch("launch_failed", f"{program} could not be started: {why}; {hint}")
 
-    def write_started(self) -> None:
+    def prepare_started(self) -> None:
+        if self.unborn is not None:  # it is the claim
+            self.started_at = float(self.identity["at"])  # type: ignore[arg-type]
+            return
+        self.started_at = time.time()
         main = {"pid": self.main, "start_time": start_time(self.main)}
         content = to_json({**self.identity, "main": main, "at": self.started_at})
         write_file(f"{self.folder}/.started", content.encode())
+
+    def write_started(self) -> None:
         os.rename(f"{self.folder}/.started", f"{self.folder}/started")
 
     def begin_watch(self, log: int) -> None:
@@ -230,6 +285,7 @@ class Attempt:
         try:
             os.write(1, b"\0")
         except OSError:  # the host has gone; the next one looks by itself
+            self.unheard = True
             os.dup2(0, 1)
         self.oom_kills = oom_kills(self.order.get("oom_counters", ()))
         self.cap = LogCap(self.folder, 2, self.order.get("log_limit"), time.monotonic())  # type: ignore[arg-type]
@@ -370,11 +426,11 @@ class Attempt:
 
     def write_exit(self, survivors: list[str], refusal: dict[str, object]) -> None:
         content = to_json({**self.exit_record(survivors), **refusal}).encode()
-        told = False
+        told = self.tell(content)
         for _ in range(60):  # a full disk may be freed; the exit code is worth a minute's wait
             try:
                 put_file(self.folder, "exit.json", content)
-                os.dup2(0, 1)  # the end of the pipe: the host need not wait for the disk, it has a journal of its own
+                os.dup2(0, 1)  # the end of the pipe: the record is there for whoever has not been told
                 told = True
                 make_durable(self.folder, "exit.json")
             except FileNotFoundError:  # noqa: PERF203  the job has removed its own folder, or who was told has
@@ -390,6 +446,15 @@ class Attempt:
                 time.sleep(1)
             else:
                 return
+
+    def tell(self, record: bytes) -> bool:
+        """To the host that waits, before all else: it has a journal of its own. False where there is none."""
+        if self.unheard or self.started_at is None or len(record) > MOST_TOLD:
+            return False
+        try:
+            return os.write(1, record + b"\n") > len(record)
+        except OSError:
+            return False
 
     def made_folder_anew(self) -> bool:
         try:

@@ -102,8 +102,15 @@ def name_of(pid: int) -> str:
     return f"{pid} ({read_proc(f'{pid}/comm').decode(errors='replace').strip()})"
 
 
+_boot_id = ""
+
+
 def boot_id() -> str:
-    return read_proc("sys/kernel/random/boot_id").decode().strip()
+    """The same for as long as we can live: read once."""
+    global _boot_id  # noqa: PLW0603  ``functools`` would be a slow import
+    if not _boot_id:
+        _boot_id = read_proc("sys/kernel/random/boot_id").decode().strip()
+    return _boot_id
 
 
 def read_proc(name: str) -> bytes:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,18 @@ class SqliteStore:
             writer.execute(SQL["append_event"], row)
         return epoch
 
-    def record(self, changes: Sequence[Entry], works: dict[JobId, Work], *, epoch: int) -> list[Recorded]:
+    def record(
+        self,
+        changes: Sequence[Entry],
+        works: dict[JobId, Work],
+        *,
+        epoch: int,
+        committing: Callable[[], None] = lambda: None,
+    ) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
-        works  what newly submitted jobs run, by job id; these ids must be new.
+        works       what newly submitted jobs run, by job id; these ids must be new.
+        committing  called when only the disk is waited for.
         Raises ``Fenced``, ``StoreUnavailable``, ``DuplicateKey`` or ``Unwritable``. Source: ``schema.sql``.
         """
         with translated(self.path):
@@ -100,6 +108,7 @@ class SqliteStore:
                     for seq, (change, state) in enumerate(written, first)
                 ],
             )
+            committing()
         return [
             Recorded(seq, change.job if isinstance(change, Change) else None, change.kind, change.at, change.detail)
             for seq, change in enumerate(changes, first)

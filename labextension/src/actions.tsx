@@ -97,7 +97,7 @@ interface IconButtonProps {
   onClick: () => void;
 }
 
-function IconButton({ icon, name, label, pressed, onClick }: IconButtonProps): JSX.Element {
+export function IconButton({ icon, name, label, pressed, onClick }: IconButtonProps): JSX.Element {
   return (
     <button
       className="gpusched-icon"

@@ -9,8 +9,8 @@ import { canBeHeld, isFinal, isHeld } from './words';
 
 const AT_ONCE = 8;
 
-/** Cancel these jobs after one question. */
-export async function cancelAll(views: readonly JobView[]): Promise<void> {
+/** Cancel these jobs after one question; `send` if all of them can be ended by one request. */
+export async function cancelAll(views: readonly JobView[], send?: () => Promise<void>): Promise<void> {
   const going = views.filter(view => !isFinal(view));
   if (!going.length) {
     return;
@@ -32,7 +32,7 @@ export async function cancelAll(views: readonly JobView[]): Promise<void> {
     ]
   });
   if (button.accept) {
-    await each(going, view => store.cancel(view.id));
+    await (send ? send() : each(going, view => store.cancel(view.id)));
   }
 }
 

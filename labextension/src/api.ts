@@ -5,7 +5,7 @@ import { IOutput } from '@jupyterlab/nbformat';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { Sample } from './state';
-import { ErrorBody, Health, JobView, PREFIX } from './wire';
+import { ArrayView, ErrorBody, Health, JobView, PREFIX, Report } from './wire';
 
 /** What was submitted, as the journal has it; only what is shown is named here. */
 export type Spec = Record<string, unknown>;
@@ -57,6 +57,26 @@ export async function job(id: string): Promise<JobView> {
   return (await ask(pathOf(id))).json() as Promise<JobView>;
 }
 
+export async function array(id: string): Promise<ArrayView> {
+  return (await ask(pathOf(id, 'arrays'))).json() as Promise<ArrayView>;
+}
+
+/** Elements of an array, the newest first. */
+export async function elements(id: string, limit: number): Promise<JobView[]> {
+  return isJobId(id) ? items<JobView>(`jobs?array=${id}&limit=${limit}`) : [];
+}
+
+/** Act on all of an array; what comes of it is told by the stream. */
+export async function actOnArray(id: string, act: 'cancel' | 'release'): Promise<void> {
+  await ask(`${pathOf(id)}/${act}`, { method: 'POST', body: '{}' });
+}
+
+/** Queue those elements again that did not succeed; the id of the array that they make. */
+export async function resubmitArray(id: string): Promise<string> {
+  const answer = await ask(`${pathOf(id)}/resubmit`, { method: 'POST', body: JSON.stringify(keyed({})) });
+  return ((await answer.json()) as { array_id: string }).array_id;
+}
+
 export async function recentJobs(limit: number): Promise<JobView[]> {
   return items<JobView>(`jobs?limit=${limit}`);
 }
@@ -96,6 +116,21 @@ export async function hold(id: string): Promise<JobView> {
 export async function release(id: string): Promise<JobView> {
   const answer = await ask(`${pathOf(id)}/release`, { method: 'POST', body: '{}' });
   return answer.json() as Promise<JobView>;
+}
+
+/** What an administrator does with the machine. */
+export async function operate(act: 'drain' | 'resume' | 'quarantine', body: object): Promise<void> {
+  await ask(`admin/${act}`, { method: 'POST', body: JSON.stringify(body) });
+}
+
+/** What each user had of the jobs submitted since then. */
+export async function report(since: number): Promise<Report> {
+  return (await ask(`admin/report?since=${Math.floor(since)}`)).json() as Promise<Report>;
+}
+
+/** Everybody's jobs in this phase, the newest first. */
+export async function everybodys(phase: string, limit: number): Promise<JobView[]> {
+  return items<JobView>(`jobs?all_users=1&phase=${phase}&limit=${limit}`);
 }
 
 /** Put a waiting job right before or after another one. */
@@ -142,11 +177,11 @@ export function openStream(after: number | null): WebSocket {
   return new settings.WebSocket(`${withoutSlash(settings.wsUrl)}${PREFIX}/stream?${query}`);
 }
 
-function pathOf(id: string): string {
+function pathOf(id: string, kind = 'jobs'): string {
   if (!isJobId(id)) {
     throw new Refused(404, 'This is not the id of a job.');
   }
-  return `jobs/${encodeURIComponent(id)}`;
+  return `${kind}/${encodeURIComponent(id)}`;
 }
 
 /** A submission that may be sent twice and is queued once. */

@@ -3,7 +3,7 @@
 import * as React from 'react';
 
 import { cancelAll, resubmitAll } from './acts';
-import { nameOf, standing } from './arraywords';
+import { countsOf, failedWords, nameOf, standing } from './arraywords';
 import { Row } from './rows';
 import { trans } from './translation';
 import { isFinal } from './words';
@@ -24,6 +24,9 @@ export function ArrayRow(props: Props): JSX.Element {
   const { row, active, chosen } = props;
   const stop = active ? 0 : -1;
   const name = nameOf(row.views);
+  const counts = countsOf(row.views);
+  const stands = standing(counts);
+  const failed = failedWords(row.views, counts);
   const ended = row.views.filter(isFinal).length;
   return (
     <div
@@ -69,9 +72,14 @@ export function ArrayRow(props: Props): JSX.Element {
           </button>
           <span className="gpusched-count">{trans._n('%1 job', '%1 jobs', row.views.length)}</span>
         </div>
-        <div className="gpusched-facts" title={`${standing(row.views)} · ${row.id}`}>
-          {standing(row.views)} · <code>{row.id}</code>
+        <div className="gpusched-facts" title={`${stands} · ${row.id}`}>
+          {stands} · <code>{row.id}</code>
         </div>
+        {failed && (
+          <div className="gpusched-why" title={failed} data-testid="gpusched-failed">
+            {failed}
+          </div>
+        )}
       </div>
       {ended > 0 && ended < row.views.length && (
         <span

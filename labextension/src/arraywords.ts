@@ -1,8 +1,8 @@
 // The elements of an array as a whole, in plain words.
 
 import { trans } from './translation';
-import { JobView } from './wire';
-import { isHeld, phaseName, textOf } from './words';
+import { ArrayView, JobView } from './wire';
+import { isFinal, isHeld, phaseName, sentence, textOf } from './words';
 
 /** What the names of its elements have in common, without the figures that they end with where they differ. */
 export function nameOf(views: readonly JobView[]): string {
@@ -26,20 +26,51 @@ export function elementOf(view: Pick<JobView, 'array_id' | 'array_index' | 'swee
 
 const ORDER = ['running', 'starting', 'stopping', 'queued', 'succeeded', 'failed', 'timeout', 'lost', 'cancelled'];
 
-/** How many of its elements are in which phase; those that are held by themselves. */
-export function standing(views: readonly JobView[]): string {
-  const held = views.filter(isHeld).length;
-  return [...tally(views), ...(held ? [trans.__('%1 held', held)] : [])].join(' · ');
+/** How many of its elements there are, how many in which phase, and how many of those that wait are held. */
+export type Counts = Pick<ArrayView, 'count' | 'phases' | 'held'>;
+
+export function countsOf(views: readonly JobView[]): Counts {
+  const phases: Record<string, number> = {};
+  for (const { phase } of views) {
+    phases[phase] = (phases[phase] ?? 0) + 1;
+  }
+  return { count: views.length, phases, held: views.filter(isHeld).length };
+}
+
+/** How its elements stand; those that are held by themselves. */
+export function standing(counts: Counts): string {
+  return [...tally(counts), ...(counts.held ? [trans.__('%1 held', counts.held)] : [])].join(' · ');
 }
 
 /** How many jobs are in which phase, without those that are held. */
-export function tally(views: readonly JobView[]): string[] {
-  const counts = new Map<string, number>();
-  for (const view of views) {
-    if (!isHeld(view)) {
-      counts.set(view.phase, (counts.get(view.phase) ?? 0) + 1);
-    }
-  }
+export function tally({ phases, held }: Counts): string[] {
   const place = (phase: string): number => (ORDER.indexOf(phase) + ORDER.length + 1) % (ORDER.length + 1);
-  return [...counts].sort(([a], [b]) => place(a) - place(b)).map(([phase, many]) => `${many} ${phaseName(phase)}`);
+  return Object.entries(phases)
+    .map(([phase, many]): [string, number] => [phase, phase === 'queued' ? many - held : many])
+    .filter(([, many]) => many > 0)
+    .sort(([a], [b]) => place(a) - place(b))
+    .map(([phase, many]) => `${many} ${phaseName(phase)}`);
+}
+
+export function endedOf({ phases }: Counts): number {
+  return Object.entries(phases).reduce((sum, [phase, many]) => sum + (isFinal({ phase }) ? many : 0), 0);
+}
+
+const NAMED = 5;
+
+export function hasFailed({ phase }: Pick<JobView, 'phase'>): boolean {
+  return phase === 'failed' || phase === 'timeout' || phase === 'lost';
+}
+
+/** Which of its elements failed: the first of them, with the reason of the very first, and how many more. */
+export function failedWords(views: readonly JobView[], counts: Counts): string {
+  const failed = views.filter(hasFailed);
+  const named = failed.slice(0, NAMED).map((view, index) => {
+    const why = index ? '' : sentence(view);
+    return (elementOf(view) || view.id) + (why ? ` (${why})` : '');
+  });
+  const all = ['failed', 'timeout', 'lost'].reduce((sum, phase) => sum + (counts.phases[phase] ?? 0), 0);
+  const more = all - named.length;
+  const list = named.join(', ');
+  return !list ? '' : more > 0 ? trans.__('failed: %1 and %2 more', list, more) : trans.__('failed: %1', list);
 }

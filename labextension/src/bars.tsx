@@ -47,7 +47,7 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
     >
       <div className="gpusched-head">
         <span className="gpusched-gpu-name" title={`${gpu.name} · ${gpu.uuid}`}>
-          <b>GPU {gpu.index}</b> {gpu.name}
+          <b>GPU {gpu.index}</b> {shortName(gpu)}
         </span>
         {gpu.simulated && <Simulated />}
         <span className="gpusched-space" />
@@ -68,6 +68,11 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
       {gpu.health.status !== 'lost' && <Minutes gpu={gpu} samples={props.samples} />}
     </li>
   );
+}
+
+/** Without what all names of its kind begin with; the whole one is said where one points. */
+function shortName({ name }: GpuView): string {
+  return name.replace(/^(NVIDIA (GeForce )?|Simulated )/, '');
 }
 
 /** Load and temperature, where the card tells. */

@@ -6,11 +6,13 @@ import { Notification } from '@jupyterlab/apputils';
 
 import { gpuIcon } from './icons';
 import { rootOfServer, submitCommand, submitFile } from './submit';
+import { store } from './store';
 import { trans } from './translation';
 
 export const CommandIds = {
   panel: 'gpusched:open-panel',
   details: 'gpusched:open-job',
+  administer: 'gpusched:administer',
   submitFile: 'gpusched:submit-file',
   submitCommand: 'gpusched:submit-command'
 } as const;
@@ -18,10 +20,11 @@ export const CommandIds = {
 interface Doors {
   panel: () => void;
   details: (id: string) => unknown;
+  administer: () => void;
   files: IDefaultFileBrowser | null;
 }
 
-export function addCommands(app: JupyterFrontEnd, { panel, details, files }: Doors): void {
+export function addCommands(app: JupyterFrontEnd, { panel, details, administer, files }: Doors): void {
   const { commands } = app;
   commands.addCommand(CommandIds.panel, {
     label: trans.__('Show GPUs and Jobs'),
@@ -32,6 +35,13 @@ export function addCommands(app: JupyterFrontEnd, { panel, details, files }: Doo
   commands.addCommand(CommandIds.details, {
     label: trans.__('Show GPU Job'),
     execute: args => (typeof args['id'] === 'string' ? details(args['id']) : undefined)
+  });
+  commands.addCommand(CommandIds.administer, {
+    label: trans.__('Administer GPUs'),
+    caption: trans.__("Maintenance, everybody's jobs, and what users had"),
+    icon: gpuIcon,
+    isVisible: () => store.state().health?.admin !== false,
+    execute: administer
   });
   commands.addCommand(CommandIds.submitFile, {
     label: trans.__('Submit as GPU Job…'),

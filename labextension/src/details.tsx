@@ -16,6 +16,7 @@ import { Overview } from './overview';
 import { Held, Phase, Why } from './phase';
 import { Events, Source } from './record';
 import { store } from './store';
+import { Tabs } from './tabs';
 import { trans } from './translation';
 import { GpuView, JobView } from './wire';
 import { canBeHeld, expected, isFinal, isHeld, lasted, sentence, wants } from './words';
@@ -77,7 +78,7 @@ function Job(props: { files: JobFiles; active: boolean; call: (name: string) => 
   return (
     <>
       <Head view={view} connected={state.connected} />
-      <Pages page={page} go={setPage} />
+      <Tabs pages={PAGES} page={page} go={setPage} nameOf={nameOf} />
       <div
         className="gpusched-page"
         role="tabpanel"
@@ -155,35 +156,6 @@ function nameOf(page: Page): string {
     events: trans.__('Events'),
     memory: trans.__('Memory')
   }[page];
-}
-
-function Pages({ page, go }: { page: Page; go: (page: Page) => void }): JSX.Element {
-  const row = React.useRef<HTMLDivElement>(null);
-  const turn = (event: React.KeyboardEvent): void => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step) {
-      const at = (PAGES.indexOf(page) + step + PAGES.length) % PAGES.length;
-      go(PAGES[at] ?? 'overview');
-      (row.current?.children[at] as HTMLElement | undefined)?.focus();
-    }
-  };
-  return (
-    <div ref={row} className="gpusched-tabs" role="tablist" onKeyDown={turn}>
-      {PAGES.map(each => (
-        <button
-          key={each}
-          type="button"
-          role="tab"
-          aria-selected={each === page}
-          tabIndex={each === page ? 0 : -1}
-          onClick={() => go(each)}
-          data-testid={`gpusched-tab-${each}`}
-        >
-          {nameOf(each)}
-        </button>
-      ))}
-    </div>
-  );
 }
 
 function Shown(props: OfJob & { page: Page; gpus: readonly GpuView[] }): JSX.Element {

@@ -1,7 +1,7 @@
 // What there is to tell of jobs that have ended: one thing of each array when its last element ends, and one of many
 // jobs that end at once. Pure: `ended` shows it.
 
-import { nameOf, tally } from './arraywords';
+import { countsOf, nameOf, tally } from './arraywords';
 import { trans } from './translation';
 import { JobView } from './wire';
 import { isFinal, phaseName, sentence } from './words';
@@ -69,7 +69,7 @@ function ofArray(views: readonly JobView[]): News {
 }
 
 function outcome(views: readonly JobView[]): string {
-  return views.every(view => view.phase === 'succeeded') ? trans.__('all succeeded') : tally(views).join(', ');
+  return views.every(view => view.phase === 'succeeded') ? trans.__('all succeeded') : tally(countsOf(views)).join(', ');
 }
 
 function typeOf(views: readonly JobView[]): News['type'] {

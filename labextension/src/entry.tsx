@@ -14,8 +14,8 @@ import { expected, isFinal, lasted, mib, moment, progressed, sentence, wants, wh
 interface EntryProps {
   view: JobView;
   group: Group;
-  /** Below the row of its array. */
-  element: boolean;
+  /** What it is called below the row of its array. */
+  element: string | null;
   top: number;
   height: number;
   index: number;
@@ -40,7 +40,7 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
     <div
       className={[
         'gpusched-entry',
-        props.element ? 'gpusched-element' : '',
+        props.element === null ? '' : 'gpusched-element',
         chosen ? 'gpusched-is-chosen' : '',
         drag.over ? `gpusched-drop-${drag.over}` : ''
       ]
@@ -80,12 +80,12 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
               props.open(view.id);
             }}
           >
-            {view.name}
+            {props.element ?? view.name}
           </button>
           <Held view={view} />
           <Phase phase={view.phase} />
         </div>
-        <Facts view={view} now={now} />
+        <Facts view={view} now={now} told={props.element} />
         {why && <QuietWhy view={view} words={why} />}
       </div>
       <Progress view={view} />
@@ -124,10 +124,11 @@ function Progress({ view }: { view: JobView }): JSX.Element | null {
   );
 }
 
-function Facts({ view, now }: { view: JobView; now: number }): JSX.Element {
+function Facts({ view, now, told }: { view: JobView; now: number; told: string | null }): JSX.Element {
+  const element = elementOf(view);
   const ended = view.ended_at === null ? '' : moment(view.ended_at, now);
   const asks = where(view) && view.vram_mib !== null ? mib(view.vram_mib) : wants(view);
-  const facts = [elementOf(view), where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
+  const facts = [element === told ? '' : element, where(view), asks, progressed(view), lasted(view, now), expected(view, now), ended]
     .filter(Boolean)
     .join(' · ');
   return (

@@ -14,7 +14,7 @@ export function freeWords({ gpus, alerts }: Pick<State, 'gpus' | 'alerts'>): str
     return trans.__('no GPU');
   }
   const known = gpus.filter(gpu => gpu.available_mib !== null);
-  const open = known.filter(gpu => !keptForOthers(gpu));
+  const open = known.filter(gpu => gpu.health.status === 'ok' && !keptForOthers(gpu));
   const free = open.reduce((total, gpu) => total + (gpu.available_mib ?? 0), 0);
   return trans.__('%1 free', mib(known.length ? free : null));
 }

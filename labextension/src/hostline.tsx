@@ -5,24 +5,33 @@ import * as React from 'react';
 import { trans } from './translation';
 import { Health } from './wire';
 
-export function HostLine({ health }: { health: Health }): JSX.Element {
-  const where = trans.__('version %1, state in %2', health.version, health.state_dir);
+export function HostLine({ health, administer }: { health: Health; administer: () => void }): JSX.Element {
+  const where = trans.__('pid %1, version %2, state in %3', health.pid, health.version, health.state_dir);
   return (
-    <p className="gpusched-facts" title={`${whoOf(health)} · ${where}`} data-testid="gpusched-host">
-      {whoOf(health)}
+    <p className="gpusched-facts" title={`${whoOf(health)} · ${where}`}>
+      <span data-testid="gpusched-host">{whoOf(health)}</span>
+      {health.admin && (
+        <button type="button" className="gpusched-link" onClick={administer} data-testid="gpusched-administer">
+          {trans.__('Administer')}
+        </button>
+      )}
     </p>
   );
 }
 
-function whoOf({ kind, pid }: Health): string {
+function whoOf({ kind }: Health): string {
   switch (kind) {
     case 'server':
-      return trans.__('Scheduler: Jupyter server, pid %1', pid);
+      return trans.__('Scheduler: Jupyter server');
     case 'daemon':
-      return trans.__('Scheduler: daemon, pid %1', pid);
+      return trans.__('Scheduler: daemon');
     case 'serve':
-      return trans.__('Scheduler: gpusched serve, pid %1', pid);
+      return trans.__('Scheduler: gpusched serve');
+    case 'system':
+      return trans.__('Scheduler: system service');
+    case 'hub':
+      return trans.__('Scheduler: Hub service');
     default:
-      return trans.__('Scheduler: %1, pid %2', kind, pid);
+      return trans.__('Scheduler: %1', kind);
   }
 }

@@ -6,6 +6,7 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Actions } from './actions';
+import { ArrayRuns } from './arraycard';
 import { isJobId } from './api';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
@@ -15,7 +16,8 @@ import { Outputs } from './outputs';
 import { Held, Phase, Why } from './phase';
 import { ProgressBar } from './progressbar';
 import { ResubmitForm } from './resubmit';
-import { savedView } from './saved';
+import { savedArray, savedView } from './saved';
+import { Standing } from './standing';
 import { State, store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
@@ -42,13 +44,21 @@ export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
   }
 
   protected render(): JSX.Element {
-    const { id, view } = (this._data ?? {}) as { id?: unknown; view?: unknown };
+    const { id, view, array } = (this._data ?? {}) as { id?: unknown; view?: unknown; array?: unknown };
     if (!isJobId(id)) {
       return <p className="gpusched-trouble">{trans.__('This output does not name a job.')}</p>;
     }
     return (
       <Guard key={id} id={id}>
-        <Runs id={id} saved={savedView(view, id)} trusted={this._trusted} />
+        {array ? (
+          <ArrayRuns
+            id={id}
+            saved={savedArray(array)}
+            cardOf={element => <Runs key={element} id={element} saved={null} trusted={this._trusted} />}
+          />
+        ) : (
+          <Runs id={id} saved={savedView(view, id)} trusted={this._trusted} />
+        )}
       </Guard>
     );
   }
@@ -128,21 +138,6 @@ function JobCard({ id, saved, trusted, onAgain }: CardProps): JSX.Element {
   );
 }
 
-function Standing(props: { connected: boolean; known: boolean; unknown: boolean }): JSX.Element | null {
-  const words = props.unknown
-    ? trans.__('This server does not know the job; this is its state when the notebook was saved.')
-    : props.connected
-      ? ''
-      : props.known
-        ? trans.__('Reconnecting; this is what was known last.')
-        : trans.__('Connecting; this is the state when the notebook was saved.');
-  return words ? (
-    <div className="gpusched-trouble" role="status" data-testid="gpusched-standing">
-      {words}
-    </div>
-  ) : null;
-}
-
 interface BodyProps {
   view: JobView;
   live: boolean;
@@ -218,4 +213,3 @@ function remaining(view: JobView, now: number): string {
     ? ''
     : trans.__('%1 left of %2', seconds(view.started_at + view.time_limit_s - now), seconds(view.time_limit_s));
 }
-

@@ -12,12 +12,18 @@ import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { LiveWidget } from './live';
 import { Queue } from './queue';
+import { ownJobs } from './state';
 import { trans } from './translation';
 
 type Open = (id: string) => void;
 
+export interface PanelDoors {
+  readonly details: Open;
+  readonly administer: () => void;
+}
+
 export class Panel extends SidePanel {
-  constructor(open: Open) {
+  constructor({ details: open, administer }: PanelDoors) {
     super();
     this.id = 'jupyter-gpusched-panel';
     this.title.icon = gpuIcon;
@@ -33,7 +39,7 @@ export class Panel extends SidePanel {
     if (this.content instanceof AccordionPanel) {
       this.content.setRelativeSizes([2, 3]);
     }
-    const foot = new Part('', active => <FootPart active={active} />);
+    const foot = new Part('', active => <FootPart active={active} administer={administer} />);
     foot.addClass('gpusched-foot');
     (this.layout as PanelLayout).addWidget(foot);
     this._follow([this.header, foot]);
@@ -80,9 +86,9 @@ function AlertPart({ active, open }: { active: boolean; open: Open }): JSX.Eleme
   return <Alerts state={state} now={now} open={open} />;
 }
 
-function FootPart({ active }: { active: boolean }): JSX.Element | null {
+function FootPart({ active, administer }: { active: boolean; administer: () => void }): JSX.Element | null {
   const { health } = useStore(active);
-  return health && <HostLine health={health} />;
+  return health && <HostLine health={health} administer={administer} />;
 }
 
 function GpuPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {
@@ -91,6 +97,6 @@ function GpuPart({ active, open }: { active: boolean; open: Open }): JSX.Element
 }
 
 function JobPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {
-  const { known, jobs } = useStore(active);
-  return known ? <Queue jobs={jobs} open={open} /> : null;
+  const state = useStore(active);
+  return state.known ? <Queue jobs={ownJobs(state)} open={open} /> : null;
 }

@@ -9,6 +9,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator } from '@jupyterlab/translation';
 import { IDisposable } from '@lumino/disposable';
 
+import { Administration } from './administration';
 import { isJobId } from './api';
 import { addCommands, CommandIds } from './commands';
 import { addContextMenu } from './contextmenu';
@@ -49,15 +50,16 @@ function activate(
 ): void {
   speak(translator);
   const details = openerOfDetails(app, restorer);
-  const panel = new Panel(details);
+  const administer = openerOfAdministration(app, restorer, details);
+  const panel = new Panel({ details, administer });
   const showPanel = (): void => app.shell.activateById(panel.id);
   restorer?.add(panel, panel.id);
   app.shell.add(panel, 'left', { rank: 550 });
 
-  addCommands(app, { panel: showPanel, details, files });
+  addCommands(app, { panel: showPanel, details, administer, files });
   addContextMenu(app, details);
   const category = trans.__('GPU Jobs');
-  for (const command of [CommandIds.panel, CommandIds.submitCommand]) {
+  for (const command of [CommandIds.panel, CommandIds.submitCommand, CommandIds.administer]) {
     palette?.addItem({ command, category, args: { isPalette: true } });
   }
   launcher?.add({ command: CommandIds.submitCommand, category: trans.__('Other'), rank: 50 });
@@ -101,6 +103,24 @@ function openerOfDetails(app: JupyterFrontEnd, restorer: ILayoutRestorer | null)
       return;
     }
     const open = tracker.find(widget => widget.jobId === id) ?? new Details(id);
+    if (!open.isAttached) {
+      app.shell.add(open, 'main');
+      void tracker.add(open);
+    }
+    app.shell.activateById(open.id);
+  };
+}
+
+/** One tab for the whole machine; it comes back with the layout too. */
+function openerOfAdministration(
+  app: JupyterFrontEnd,
+  restorer: ILayoutRestorer | null,
+  details: (id: string) => void
+): () => void {
+  const tracker = new WidgetTracker<Administration>({ namespace: 'gpusched-administration' });
+  void restorer?.restore(tracker, { command: CommandIds.administer, name: () => 'administration' });
+  return () => {
+    const open = tracker.currentWidget ?? new Administration(details);
     if (!open.isAttached) {
       app.shell.add(open, 'main');
       void tracker.add(open);

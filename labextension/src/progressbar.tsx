@@ -10,6 +10,11 @@ export function ProgressBar({ progress }: { progress: Progress }): JSX.Element {
   const percent = progress.fraction === null ? null : Math.floor(100 * progress.fraction);
   const left = progress.remaining_s === null || progress.remaining_s < 1 ? '' : trans.__('about %1 to go', seconds(progress.remaining_s));
   const words = [percent === null ? '' : `${percent} %`, progress.text, left].filter(Boolean).join(' · ');
+  return <Bar percent={percent} words={words} />;
+}
+
+/** How much is done, as a bar and in words; null where nobody can say. */
+export function Bar({ percent, words }: { percent: number | null; words: string }): JSX.Element {
   return (
     <div className="gpusched-progress" data-testid="gpusched-progress">
       <div

@@ -1,6 +1,7 @@
 // Your jobs as a list that bears thousands: only what can be seen is on the page. Filter and search above it;
 // rows are chosen, opened, cancelled, run again and put in another order by mouse and by keys alike.
 
+import { HTMLSelect } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { cancelAll, moveJob } from './acts';
@@ -74,8 +75,8 @@ function Search({ asked, ask }: { asked: Asked; ask: (asked: Asked) => void }): 
         onChange={event => ask({ ...asked, search: event.target.value })}
         data-testid="gpusched-search"
       />
-      <select
-        className="jp-mod-styled"
+      <HTMLSelect
+        className="gpusched-select"
         aria-label={trans.__('Which jobs are shown')}
         value={asked.filter}
         onChange={event => ask({ ...asked, filter: event.target.value as Filter })}
@@ -86,7 +87,7 @@ function Search({ asked, ask }: { asked: Asked; ask: (asked: Asked) => void }): 
             {name}
           </option>
         ))}
-      </select>
+      </HTMLSelect>
     </div>
   );
 }
@@ -99,7 +100,8 @@ interface ListProps {
   toggle: (id: string) => void;
 }
 
-function List({ rows, now, open, toggle }: ListProps): JSX.Element {
+/** Rows that are chosen, opened and acted upon, of which only those that can be seen are on the page. */
+export function List({ rows, now, open, toggle }: ListProps): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
   const view = useWindow(box);
   const tops = React.useMemo(() => topsOf(rows), [rows]);

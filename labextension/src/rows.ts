@@ -1,7 +1,7 @@
 // The queue as rows of a list: in groups, filtered and searched; and which of thousands of rows can be seen.
 // Pure, so that it can be tested without a page.
 
-import { elementOf } from './arraywords';
+import { elementOf, hasFailed } from './arraywords';
 import { JobView } from './wire';
 import { isFinal, sentence } from './words';
 
@@ -18,7 +18,8 @@ export type Row =
       readonly views: readonly JobView[];
       readonly open: boolean;
     }
-  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView; readonly element: boolean };
+  /** `element` is what a job is called below its array; null where it stands by itself. */
+  | { readonly kind: 'job'; readonly group: Group; readonly view: JobView; readonly element: string | null };
 
 const GROUPS: readonly Group[] = ['running', 'waiting', 'today', 'earlier'];
 
@@ -56,7 +57,7 @@ export function rowsOf(
     const rows = groups[group].flatMap((view): Row[] => {
       const elements = view.array_id === null ? undefined : arrays.get(view.array_id);
       if (view.array_id === null || !elements || elements.length < 2) {
-        return [{ kind: 'job', group, view, element: false }];
+        return [{ kind: 'job', group, view, element: null }];
       }
       const id = view.array_id;
       if (told.has(id)) {
@@ -67,10 +68,18 @@ export function rowsOf(
       if (!array.open) {
         return [array];
       }
-      const below = elements.map((view): Row => ({ kind: 'job', group: groupOf(view, today), view, element: true }));
-      return [array, ...below];
+      return [array, ...elementRows(elements, view => groupOf(view, today))];
     });
     return rows.length ? [{ kind: 'group', group, count: groups[group].length }, ...rows] : [];
+  });
+}
+
+/** The elements of an array as rows: called by number and values where all have one name. */
+export function elementRows(elements: readonly JobView[], groupOfView: (view: JobView) => Group): Row[] {
+  const alike = elements.every(({ name }) => name === elements[0]?.name);
+  return elements.map(view => {
+    const element = (alike && elementOf(view)) || view.name;
+    return { kind: 'job', group: groupOfView(view), view, element };
   });
 }
 
@@ -96,7 +105,11 @@ function arraysOf(groups: Record<Group, JobView[]>): Map<string, JobView[]> {
 }
 
 export function heightOf(row: Row): number {
-  return row.kind === 'group' ? GROUP_PX : row.kind === 'array' ? JOB_PX : sentence(row.view) ? TALL_PX : JOB_PX;
+  if (row.kind === 'group') {
+    return GROUP_PX;
+  }
+  const told = row.kind === 'array' ? row.views.some(hasFailed) : sentence(row.view) !== '';
+  return told ? TALL_PX : JOB_PX;
 }
 
 /** Where each row begins, and at the end where the list ends. */

@@ -1,6 +1,6 @@
 // What a notebook's file says of a job. It may hold anything: only what has the shape that the card reads is taken.
 
-import { JobView } from './wire';
+import { ArrayView, JobView } from './wire';
 
 export function savedView(data: unknown, id: string): JobView | null {
   if (!isSavedView(data, id)) {
@@ -19,6 +19,21 @@ export function savedView(data: unknown, id: string): JobView | null {
     estimated_start: null,
     estimated_start_range: null
   };
+}
+
+/** What it says of an array as a whole: enough to be read where nobody knows the array. */
+export type SavedArray = Pick<ArrayView, 'name' | 'count' | 'phases' | 'held'>;
+
+export function savedArray(data: unknown): SavedArray | null {
+  const { name, count, phases, held } = (data ?? {}) as Partial<Record<keyof SavedArray, unknown>>;
+  const counted = Object.entries(Object(phases) as Record<string, unknown>);
+  return typeof name === 'string' && typeof count === 'number' && typeof held === 'number' && counted.every(isCount)
+    ? { name, count, held, phases: Object.fromEntries(counted) as Record<string, number> }
+    : null;
+}
+
+function isCount([, many]: [string, unknown]): boolean {
+  return typeof many === 'number';
 }
 
 function isSavedView(data: unknown, id: string): data is JobView {

@@ -38,7 +38,7 @@ function kindOf(holder: Holder): Kind {
   if (holder.kind === 'lease') {
     return 'lease';
   }
-  return holder.job_id ? 'own' : 'others';
+  return holder.mine ? 'own' : 'others';
 }
 
 /** What a grant takes from others: its promise, or what it uses beyond that. */

@@ -1,7 +1,7 @@
 // What a browser tab knows, as one frozen value, and how frames from the server change it.
 // Pure: no clock, no network, no page; `store` has those.
 
-import { Alert, GpuView, Health, JobView } from './wire';
+import { Alert, ArrayView, GpuView, Health, JobView } from './wire';
 import { isFinal } from './words';
 
 /** One look at a card. */
@@ -48,6 +48,8 @@ export interface State {
   /** The last event that is taken in: the server is asked for what comes after it. */
   readonly seq: number | null;
   readonly jobs: ReadonlyMap<string, JobView>;
+  /** Arrays that somebody shows as a whole. */
+  readonly arrays: ReadonlyMap<string, ArrayView>;
   readonly gpus: readonly GpuView[];
   /** The last minutes of each card, oldest first, by UUID. */
   readonly history: ReadonlyMap<string, readonly Sample[]>;
@@ -66,6 +68,7 @@ export const NOTHING: State = {
   cause: null,
   seq: null,
   jobs: new Map(),
+  arrays: new Map(),
   gpus: [],
   history: new Map(),
   alerts: [],
@@ -77,6 +80,24 @@ export const NOTHING: State = {
 export const MOST_ENDED = 500;
 /** Samples of a card that are kept: five minutes at one a second. */
 export const MOST_SAMPLES = 300;
+
+const owns = new WeakMap<State['jobs'], { health: Health | null; own: State['jobs'] }>();
+
+/** The user's own jobs: administrators may have looked at those of others as well. The same map while nothing changes. */
+export function ownJobs({ jobs, health }: State): State['jobs'] {
+  const known = owns.get(jobs);
+  if (known?.health === health) {
+    return known.own;
+  }
+  const own = new Map([...jobs].filter(([, view]) => !isStrange(view, health)));
+  const found = { health, own: own.size === jobs.size ? jobs : own };
+  owns.set(jobs, found);
+  return found.own;
+}
+
+export function isStrange({ user }: JobView, health: Health | null): boolean {
+  return !!health?.user && health.user !== user;
+}
 
 type Draft = { -readonly [Key in keyof State]: State[Key] } & { jobs: Map<string, JobView> };
 

@@ -6,7 +6,7 @@ import { freeWords } from './freewords';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { LiveWidget } from './live';
-import { State } from './state';
+import { ownJobs, State } from './state';
 import { trans } from './translation';
 import { isFinal } from './words';
 
@@ -47,7 +47,7 @@ function Item({ active, open }: { active: boolean; open: () => void }): JSX.Elem
 }
 
 function summary(state: State): string[] {
-  const jobs = [...state.jobs.values()];
+  const jobs = [...ownJobs(state).values()];
   const waiting = jobs.filter(view => view.phase === 'queued').length;
   const running = jobs.filter(view => view.phase !== 'queued' && !isFinal(view)).length;
   return [

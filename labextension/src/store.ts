@@ -2,13 +2,17 @@
 // The socket is open while somebody looks, and closed while the tab is in the background.
 
 import * as api from './api';
-import { apply, endedBetween, Frame, merge, NOTHING, Sample, State, withHistory } from './state';
+import { apply, endedBetween, Frame, isStrange, merge, NOTHING, Sample, State, withHistory } from './state';
 import { JobView } from './wire';
 import { isFinal } from './words';
 
 export type { State } from './state';
 
 const RECENT = 200;
+const MOST_ELEMENTS = 1000;
+const ARRAYS_EVERY_MS = 1000;
+/** Nothing tells of jobs of others: those that an administrator looks at are asked for. */
+const STRANGERS_EVERY_MS = 3000;
 const MOST_ASKED_SINGLY = 20;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5000;
@@ -32,10 +36,12 @@ export class Store {
   private _silence = 0;
   private _pauseMs = FIRST_PAUSE_MS;
   private _wanted = new Set<string>();
+  private _arrays = new Map<string, number>(); // those that are shown, each with the timer to ask for it
   private _pending: Frame[] = [];
   private _questions = new Set<Question>();
   private _drawing = 0;
   private _inBackground = false;
+  private _strangers = 0;
   private _historyAsked = false;
 
   constructor() {
@@ -69,6 +75,14 @@ export class Store {
     this._wanted.add(id);
     if (!this._state.jobs.has(id)) {
       void this._ask(id);
+    }
+  }
+
+  /** Make sure that this array is known, with its elements, or known to be unknown. */
+  wantArray(id: string): void {
+    if (!this._arrays.has(id)) {
+      this._arrays.set(id, 0);
+      void this._askArray(id);
     }
   }
 
@@ -128,6 +142,20 @@ export class Store {
     }
   }
 
+  private _followStrangers(): void {
+    const { jobs, health } = this._state;
+    const live = [...this._wanted].filter(id => {
+      const view = jobs.get(id);
+      return !!view && !isFinal(view) && isStrange(view, health);
+    });
+    if (live.length && this._socket && !this._strangers) {
+      this._strangers = window.setTimeout(() => {
+        this._strangers = 0;
+        live.forEach(id => void this._ask(id));
+      }, STRANGERS_EVERY_MS);
+    }
+  }
+
   private _overtake(frame: Frame): void {
     const told = frame.type === 'job' ? [frame.job] : frame.type === 'snapshot' ? frame.jobs : [];
     this._questions.forEach(question => {
@@ -138,10 +166,11 @@ export class Store {
   private _set(state: State, frames: readonly Frame[] = []): void {
     const before = this._state;
     this._state = state;
-    const ended = endedBetween(before, state, frames);
+    const ended = endedBetween(before, state, frames).filter(view => !isStrange(view, state.health));
     if (ended.length) {
       this._listeners.forEach(listener => listener(ended));
     }
+    this._followStrangers();
     this._viewers.forEach(viewer => viewer());
   }
 
@@ -152,6 +181,33 @@ export class Store {
       // 403: another's server, or one that is not ours at all (Voilà): nothing more will be heard of the job.
       if (error instanceof api.Refused && (error.status === 404 || error.status === 403)) {
         this._set({ ...this._state, unknown: new Set(this._state.unknown).add(id) });
+      }
+    }
+  }
+
+  private async _askArray(id: string): Promise<void> {
+    try {
+      const [whole, elements] = await Promise.all([api.array(id), api.elements(id, MOST_ELEMENTS)]);
+      elements.forEach(view => this._wanted.add(view.id));
+      this._set(merge(this._state, elements, 'older', this._wanted));
+      this._set({ ...this._state, arrays: new Map(this._state.arrays).set(id, whole) });
+    } catch (error) {
+      if (error instanceof api.Refused && (error.status === 404 || error.status === 403)) {
+        this._set({ ...this._state, unknown: new Set(this._state.unknown).add(id) });
+      }
+    }
+  }
+
+  /** An array of which more elements exist than are known here has to be counted by its host. */
+  private _recount(frames: readonly Frame[]): void {
+    for (const [id, timer] of this._arrays) {
+      if (!timer && frames.some(frame => frame.type === 'job' && frame.job.array_id === id)) {
+        const ask = async (): Promise<void> => {
+          this._arrays.set(id, 0);
+          const whole = await api.array(id);
+          this._set({ ...this._state, arrays: new Map(this._state.arrays).set(id, whole) });
+        };
+        this._arrays.set(id, window.setTimeout(() => void ask().catch(() => undefined), ARRAYS_EVERY_MS));
       }
     }
   }
@@ -197,6 +253,7 @@ export class Store {
     );
     const before = this._state;
     this._set(apply(before, frames, this._wanted), frames);
+    this._recount(frames);
     if (!before.connected && this._state.connected) {
       void this._askHealth(); // it may be another host than before
     }
@@ -204,6 +261,7 @@ export class Store {
       const live = new Set(snapshot.jobs.map(view => view.id));
       const left = [...before.jobs.values()].filter(view => !isFinal(view) && !live.has(view.id));
       void this._fillIn(new Set(left.map(view => view.id)));
+      this._arrays.forEach((_, id) => void this._askArray(id));
     }
   }
 

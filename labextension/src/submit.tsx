@@ -132,12 +132,12 @@ class Form extends ReactWidget implements Dialog.IBodyWidget<Fields> {
         {this._what === 'command' && this._field('command', trans.__('Command'), 'python train.py --epochs 3')}
         {this._what === 'script' && this._field('args', trans.__('Arguments'), '--epochs 3')}
         <div className="gpusched-form-row">
-          {this._field('vram', trans.__('VRAM on each GPU'), trans.__('empty: whole cards'))}
+          {this._field('vram', trans.__('VRAM per GPU'), trans.__('whole GPU'))}
           {this._field('gpus', trans.__('GPUs'), '1', 'number')}
         </div>
         <div className="gpusched-form-row">
-          {this._field('time', trans.__('Time limit'), trans.__('for example 2h; empty: none'))}
-          {this._field('name', trans.__('Name'), '')}
+          {this._field('time', trans.__('Time limit'), trans.__('none'))}
+          {this._field('name', trans.__('Name'), this._what === 'command' ? trans.__('from the command') : trans.__('from the file'))}
         </div>
       </>
     );

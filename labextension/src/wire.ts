@@ -15,6 +15,18 @@ export interface Alert {
   severity: string;
 }
 
+export interface ArrayView {
+  id: string;
+  name: string;
+  user: string;
+  kind: string;
+  count: number;
+  phases: Record<string, number>;
+  held: number;
+  throttle: number | null;
+  submitted_at: number;
+}
+
 export interface AttemptView {
   number: number;
   outcome: string | null;
@@ -104,6 +116,8 @@ export interface Health {
   isolation: string;
   drained: Drained | null;
   live_jobs: number;
+  user: string;
+  admin: boolean;
 }
 
 export interface HealthOfGpu {
@@ -130,6 +144,7 @@ export interface Holder {
   promised_mib: number | null;
   since: number | null;
   notebook: string | null;
+  mine: boolean;
 }
 
 export interface JobView {
@@ -184,6 +199,13 @@ export interface Progress {
   remaining_s: number | null;
 }
 
+export interface Report {
+  since: number;
+  until: number;
+  items: UserReport[];
+  next_cursor: string | null;
+}
+
 export interface Reservation {
   id: string;
   user: string | null;
@@ -197,4 +219,19 @@ export interface Reservation {
   active: boolean;
   reaching_in: number;
   mine: boolean;
+}
+
+export interface UserReport {
+  user: string;
+  jobs: number;
+  queued: number;
+  running: number;
+  succeeded: number;
+  failed: number;
+  cancelled: number;
+  timeout: number;
+  lost: number;
+  gpu_hours: number;
+  mean_wait_s: number | null;
+  longest_wait_s: number | null;
 }

@@ -115,7 +115,7 @@ export function expected(view: JobView, now: number): string {
   const [earliest, latest] = view.estimated_start_range ?? [];
   return at === null || earliest === undefined || latest === undefined
     ? ''
-    : trans.__('starts at about %1 (%2 to %3)', ...[at, earliest, latest].map(one => moment(one, now)));
+    : trans.__('starts at about %1 (%2 to %3)', moment(at, now), moment(earliest, at), moment(latest, at));
 }
 
 /** For whom a card is kept, from when to when and why, and who may still be there then. */
@@ -144,9 +144,10 @@ function signalOf(view: JobView): string {
 
 /** Who holds how much of a card since when. */
 export function holding(holder: Holder, amount: number, now: number): string {
+  const id = holder.job_id ?? '';
   const what = {
-    job: holder.job_id ? trans.__('your job %1', holder.job_id) : trans.__('a job of %1', someone(holder)),
-    lease: holder.job_id ? trans.__('your lease %1', holder.job_id) : trans.__('a lease of %1', someone(holder)),
+    job: holder.mine ? trans.__('your job %1', id) : [trans.__('a job of %1', someone(holder)), id].filter(Boolean).join(' · '),
+    lease: holder.mine ? trans.__('your lease %1', id) : trans.__('a lease of %1', someone(holder)),
     foreign: trans.__('outside the queue: %1', outsider(holder))
   }[holder.kind];
   const parts = [what ?? `${holder.kind} ${someone(holder)}`, mib(amount)];

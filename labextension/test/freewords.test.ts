@@ -26,6 +26,11 @@ test('a card that is kept for others now is not free, one that is kept for me or
   assert.equal(free(reservation({ active: false })), '36.0G free');
 });
 
+test('a card that gets no jobs has nothing free', () => {
+  const health = { status: 'quarantined', cause: 'a fan is loud', since: 1, by: 'root' };
+  assert.equal(freeWords({ gpus: [gpu(), gpu({ health })], alerts: [] }), '24.0G free');
+});
+
 test('nothing is called free on a machine where nothing new starts', () => {
   const alert: Alert = {
     id: 'drained', kind: 'drained', message: 'm', since: 1, gpu_uuid: null, gpu_index: null, job_id: null, user: null,

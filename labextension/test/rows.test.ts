@@ -3,9 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { elementOf, nameOf, standing } from '../src/arraywords';
-import { GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
+import { countsOf, elementOf, failedWords, nameOf, standing } from '../src/arraywords';
+import { elementRows, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
+import { JobView } from '../src/wire';
 import { job } from './views';
 
 function names(rows: readonly Row[]): string[] {
@@ -48,7 +49,16 @@ test('the elements of an array are one row where the liveliest of them stands, a
   ]);
   const opened = rowsOf(all, 'all', '', 500, new Set(['sweep']));
   assert.deepEqual(names(opened).slice(1, 7), ['ends', 'sweep', 'e0', 'e1', 'e2', 'runs']);
-  assert.deepEqual(opened.filter(row => row.kind === 'job' && row.element).map(row => row.group), ['today', 'running', 'waiting']);
+  assert.deepEqual(opened.filter(row => row.kind === 'job' && row.element !== null).map(row => row.group), ['today', 'running', 'waiting']);
+});
+
+test('elements that have one name are called by number and values', () => {
+  const called = (views: JobView[]): unknown[] =>
+    elementRows(views, () => 'running').map(row => (row.kind === 'job' ? row.element : null));
+  const alike = [0, 1].map(n => job(`a${n}`, { name: 'fit', array_id: 'x', array_index: n, sweep: { lr: n } }));
+  assert.deepEqual(called(alike), ['#0, lr=0', '#1, lr=1']);
+  assert.deepEqual(called(ELEMENTS), ['lr [2]', 'lr [0]', 'lr [1]']);
+  assert.deepEqual(called([job('b', { name: 'of a batch', array_id: 'x' })]), ['of a batch']);
 });
 
 test('an array of which one element is left by a filter is that job', () => {
@@ -57,12 +67,22 @@ test('an array of which one element is left by a filter is that job', () => {
 
 test('an array says how its elements stand; held ones are told by themselves', () => {
   const held = job('e3', { array_id: 'sweep', held: { by: 'ann', cause: null, since: 1 } });
-  assert.equal(standing([...ELEMENTS, held]), '1 running · 1 queued · 1 failed · 1 held');
+  assert.equal(standing(countsOf([...ELEMENTS, held])), '1 running · 1 queued · 1 failed · 1 held');
   assert.equal(nameOf(ELEMENTS), 'lr');
   assert.equal(nameOf([job('a', { name: 'resnet50' }), job('b', { name: 'resnet50' })]), 'resnet50');
   assert.equal(nameOf([job('a', { name: '0.1' }), job('b', { name: '0.01' })]), '0.1');
   assert.equal(elementOf(job('a', { array_id: 'x', array_index: 0, sweep: { lr: 0.1, kind: 'sgd' } })), '#0, lr=0.1, kind=sgd');
   assert.equal(elementOf(job('a')), '');
+});
+
+test('an array names what failed of it, with the reason of the first, and how many more', () => {
+  const failed = (index: number): JobView =>
+    job(`f${index}`, { array_id: 'sweep', array_index: index, phase: 'failed', exit_code: 3, message: 'no' });
+  const two = [...ELEMENTS.slice(2), failed(3), failed(4)];
+  assert.equal(failedWords(two, countsOf(two)), 'failed: #3 (exit code 3: no), #4');
+  const counted = { count: 900, phases: { failed: 40, timeout: 2 }, held: 0 };
+  assert.equal(failedWords(two, counted), 'failed: #3 (exit code 3: no), #4 and 40 more');
+  assert.equal(failedWords(ELEMENTS.slice(2), countsOf(ELEMENTS.slice(2))), '');
 });
 
 test('rows with a sentence are taller', () => {

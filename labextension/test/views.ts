@@ -90,6 +90,7 @@ export function holder(more: Partial<Holder> = {}): Holder {
     promised_mib: null,
     since: null,
     notebook: null,
+    mine: false,
     ...more
   };
 }

@@ -33,6 +33,8 @@ test('a waiting job says why, where it stands and when it is expected to start',
   const told = job('a', { estimated_start: at, estimated_start_range: [at - 1800, at + 3000] });
   const [about, from, to] = [at, at - 1800, at + 3000].map(one => moment(one, at));
   assert.equal(expected(told, at), `starts at about ${about} (${from} to ${to})`);
+  const tomorrow = expected(told, at - 86400);
+  assert.equal(tomorrow, `starts at about ${moment(at, at - 86400)} (${from} to ${to})`, 'the day is said once');
   assert.equal(expected(job('a', { estimated_start: null }), at), '');
   assert.equal(lasted(waits, 130), 'waiting for 30s');
 });
@@ -60,7 +62,7 @@ test('a card is divided among its holders, and what is left is free', () => {
     foreign_mib: 3072,
     holders: [
       holder({ kind: 'foreign', state: null, pid: 7, vram_mib: 1024 }),
-      holder({ job_id: 'mine0001', promised_mib: 4096, vram_mib: 6144 }),
+      holder({ job_id: 'mine0001', mine: true, promised_mib: 4096, vram_mib: 6144 }),
       holder({ user: 'bob', promised_mib: 2048, vram_mib: 100 }),
       holder({ kind: 'lease', promised_mib: 1024 }),
       holder({ state: 'releasing', promised_mib: 9999, vram_mib: 512 })

@@ -11,8 +11,8 @@ from waiting import wait_for
 
 import jupyter_gpusched as gs
 from jupyter_gpusched import cli
-from jupyter_gpusched.acting import common_name
 from jupyter_gpusched.core.model import BadRequest, UnknownJob, WrongPhase
+from jupyter_gpusched.sweeps import common_name
 
 
 @pytest.fixture

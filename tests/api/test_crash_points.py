@@ -30,6 +30,8 @@ IN_A_START = [
     "spawn:after",
     "handover:before",
     "handover:after",
+    "go:before",
+    "go:after",
     "post:Started",
     "record:started:before",
     "record:started:after",

@@ -189,6 +189,12 @@ def test_a_card_shows_whose_the_memory_is_and_its_owner_and_admins_which_job(que
     assert (foreign["user"], foreign["promised_mib"], foreign["job_id"]) == ("ann", 1024, None)
     assert foreign["since"] == own["since"]
     assert own["job_id"] == admins[0]["job_id"] == job
+    assert [one["mine"] for one in (foreign, own, admins[0])] == [False, True, False], "to see is not to own"
+
+
+def test_everybody_is_told_who_one_is_and_whether_one_runs_the_machine(queue):
+    told = [queue.ask(user, "GET", "health").json for user in ("ann", "root2")]
+    assert [(one["user"], one["admin"]) for one in told] == [("ann", False), ("root2", True)]
 
 
 def test_what_others_run_beside_the_queue_is_told_to_nobody_but_them_and_administrators(queue):

@@ -4,16 +4,18 @@
 
 Four cards, one job a card; on ours they are simulated, the peer sees the fake driver. VENV is an
 environment of its own with ``pip install gq-local``; without it only ours is measured. Needs gcc.
-A job is a program whose first instruction reads the clock. For each queue, medians over the rounds:
-a submission over its socket until it is acknowledged, and until the job's first instruction; from
-the last instruction of a job on a full machine to the first one of the next; then jobs per second
-while many wait. All shifts with the machine's load: compare within one run only.
+A job is a program whose first instruction reads the clock. Both are asked over their sockets,
+without their clients' programs. For each queue, medians over the rounds: a submission until it is
+acknowledged, and until the job's first instruction; from the last instruction of a job on a full
+machine to the first one of the next; then jobs per second while many wait. All shifts with the
+machine's load: compare within one run only.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -30,8 +32,6 @@ from typing import Any, Protocol
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_nvml import fakegpu
-
-from jupyter_gpusched.client import Client
 
 CARDS = 4
 PROBE = r"""
@@ -74,12 +74,19 @@ class Ours:
         self._host = subprocess.Popen(
             command, env=environ, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
-        until((folder / "state" / "host.json").exists)
-        self._client = Client.connect(start=False, environ=environ)
+        record = folder / "state" / "host.json"
+        until(record.exists)
+        self._door = http.client.HTTPConnection("localhost")
+        self._door.sock = socket.socket(socket.AF_UNIX)
+        self._door.sock.connect(json.loads(record.read_text())["socket"])
 
     def submit(self, argv: list[str]) -> None:
-        path = {"PATH": os.environ["PATH"]}
-        self._client.submit({"argv": argv, "vram": "20G", "cwd": str(self._folder), "env": path})
+        told = {"argv": argv, "vram": "20G", "cwd": str(self._folder), "env": {"PATH": os.environ["PATH"]}}
+        self._door.request("POST", "/gpusched/api/v1/jobs", json.dumps(told), {"Content-Type": "application/json"})
+        answer = self._door.getresponse()
+        content = answer.read()
+        if answer.status != 201:
+            raise RuntimeError(f"the host refused the job: {content!r}")
 
     def stop(self) -> None:
         self._host.terminate()
@@ -121,12 +128,12 @@ class Peer:
         self._call("stop")
 
 
-def until(what: Callable[[], Any], timeout_s: float = 300.0) -> Any:
+def until(what: Callable[[], Any], timeout_s: float = 300.0, pause_s: float = 0.001) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
         if time.monotonic() > deadline:
             raise TimeoutError("the queue does not get there")
-        time.sleep(0.001)
+        time.sleep(pause_s)
     return found
 
 
@@ -191,7 +198,7 @@ class Stopwatch:
         submitted = time.time_ns()
         self.release(*holders)
         names = [f"short.{number}+" for number in range(count)]
-        stamps = until(lambda: (seen := self.stamps()).keys() >= set(names) and seen)
+        stamps = until(lambda: (seen := self.stamps()).keys() >= set(names) and seen, pause_s=0.05)
         last = max(stamps[name] for name in names)
         return count / (submitted - sent) * 1e9, count / (last - submitted) * 1e9
 

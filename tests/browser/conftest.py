@@ -93,12 +93,12 @@ class Lab:
         self.process.kill()
         self.process.wait()
 
-    def ask(self, path: str, body: Any = None) -> Any:
+    def ask(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/gpusched/api/v1/{path}", data=data)
+        request = urllib.request.Request(f"{self.url}/gpusched/api/v1/{path}", data=data, method=method)
         request.add_header("Authorization", f"token {TOKEN}")
         with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+            return json.loads(answer.read() or b"null")
 
     def submit(self, spec: dict[str, Any]) -> str:
         """Queue a job over REST; its id."""

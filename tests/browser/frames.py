@@ -25,7 +25,7 @@ def gpu(index: int = 0, **more: Any) -> dict[str, Any]:
 def holder(**more: Any) -> dict[str, Any]:
     return {
         "kind": "job", "state": "held", "job_id": None, "user": "bob", "pid": None, "vram_mib": 4096,
-        "estimated": False, "promised_mib": 4096, "since": 1.7e9, "notebook": None,
+        "estimated": False, "promised_mib": 4096, "since": 1.7e9, "notebook": None, "mine": False,
     } | more  # fmt: skip
 
 
@@ -63,6 +63,7 @@ class Host:
         cause: str | None = None,
         notices: Any = (),
         kind: str = "daemon",
+        admin: bool = False,
     ) -> None:
         self._snapshot = {
             "type": "snapshot", "seq": 1, "gpus": list(gpus), "jobs": list(jobs), "alerts": list(alerts),
@@ -70,9 +71,10 @@ class Host:
         }  # fmt: skip
         self._health = {
             "gpu_cause": cause, "notices": list(notices), "kind": kind, "pid": 4242, "version": "0.1.0",
-            "state_dir": "/var/lib/jupyter-gpusched",
+            "state_dir": "/var/lib/jupyter-gpusched", "user": "ann", "admin": admin,
         }  # fmt: skip
         self._sockets: list[Any] = []
+        self.arrays: dict[str, Any] = {}  # the answers to GET arrays/ID
         page.route(re.compile(r"/gpusched/api/v1/"), self._answer)
         page.route_web_socket(re.compile(r"/gpusched/api/v1/stream"), self._begin)
 
@@ -88,6 +90,8 @@ class Host:
         path, _, _ = route.request.url.partition("/gpusched/api/v1/")[2].partition("?")
         if path == "jobs":
             route.fulfill(json={"items": [], "next_cursor": None})
+        elif path.removeprefix("arrays/") in self.arrays:
+            route.fulfill(json=self.arrays[path.removeprefix("arrays/")])
         elif path == "health":
             route.fulfill(json=self._health)
         else:

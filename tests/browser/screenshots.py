@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -57,6 +58,11 @@ def accuracy(right, of):
 
 print("evaluating")
 accuracy(3, 0)
+"""
+SWEEP = """%%gpujob --vram 1G --name 'sweep' --sweep lr=0.01,0.1,1,3
+import time
+time.sleep(600 if lr == 0.01 else 0)
+assert lr < 1, "the loss is nan"
 """
 WIDGETS = """import ipywidgets, jupyter_gpusched as gs
 ipywidgets.HBox([gs.GpuMonitor(), gs.JobQueue()])"""
@@ -127,7 +133,7 @@ def panel(lab: conftest.Lab, browser: Any) -> None:
     for spec in jobs():
         lab.submit(spec | {"cwd": str(lab.root), "env": dict(os.environ)})
     for name, theme in THEMES.items():
-        page = conftest.Page(browser.new_page(viewport={"width": 1120, "height": 700}))
+        page = conftest.Page(browser.new_page(viewport={"width": 1120, "height": 800}))
         page.open_lab(lab)
         wear(page, theme)
         page.show_panel()
@@ -145,18 +151,41 @@ def panel(lab: conftest.Lab, browser: Any) -> None:
         form.locator('input[name="vram"]').fill("9G")
         form.screenshot(path=IMAGES / f"dialog-job-{name}.png")
         page.page.keyboard.press("Escape")
+        report(page, name)
         page.page.close()
+
+
+USERS = [("ann", 41, 112.4, 3, 84.0, 610.0), ("bob", 6, 38.5, 0, 412.0, 2950.0), ("eve", 290, 9.1, 17, 12.0, 95.0)]
+
+
+def report(page: conftest.Page, name: str) -> None:
+    """What an administrator of a machine with several users sees; this one has but one user, so figures are given."""
+    items = [
+        {"user": user, "jobs": jobs, "gpu_hours": hours, "failed": failed, "mean_wait_s": mean,
+         "longest_wait_s": longest, "queued": 1, "running": 2, "succeeded": jobs - failed, "cancelled": 0, "timeout": 0,
+         "lost": 0}
+        for user, jobs, hours, failed, mean, longest in USERS
+    ]  # fmt: skip
+    page.page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(
+        json={"since": 0, "until": 0, "items": items, "next_cursor": None}
+    ))  # fmt: skip
+    page.command("gpusched:administer")
+    tab = page.find("administration")
+    tab.get_by_test_id("gpusched-tab-report").click()
+    tab.get_by_text("ann", exact=True).wait_for()
+    page.page.mouse.move(0, 0)
+    box = tab.bounding_box()
+    page.page.screenshot(path=IMAGES / f"report-{name}.png", clip=box | {"height": 330})
 
 
 def cards(lab: conftest.Lab, browser: Any) -> None:
     """Cards that run, wait and have failed, the widgets, and the form; in one page, since the job waits for us."""
     context = browser.new_context(viewport={"width": 1100, "height": 1400}, device_scale_factor=1.5)
     page = conftest.Page(context.new_page())
-    page.open(
-        lab.notebook("pictures.ipynb", "%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, WIDGETS, "fit(epochs=20)")
-    )
+    cells = ["%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, SWEEP, WIDGETS]
+    page.open(lab.notebook("pictures.ipynb", *cells, "fit(epochs=20)"))
     page.page.evaluate("() => jupyterapp.shell.collapseLeft()")
-    for cell in range(5):
+    for cell in range(len(cells)):
         page.run(cell)
     shown = page.find("card")
     shown.nth(2).get_by_text("ZeroDivisionError").first.wait_for()
@@ -164,6 +193,9 @@ def cards(lab: conftest.Lab, browser: Any) -> None:
     wait_for((lab.root / "half").exists, "the job does not come to its half")
     shown.nth(0).get_by_test_id("gpusched-progress").wait_for()
     shown.nth(0).get_by_test_id("gpusched-memory").wait_for()
+    array = page.find("array-card")
+    array.get_by_text("1 running · 1 succeeded · 2 failed").wait_for()
+    array.get_by_test_id("gpusched-open-array").click()
     page.page.locator(".gpusched-w-row").filter(has_text="fit the model").click()
     for name, theme in THEMES.items():
         wear(page, theme)
@@ -175,8 +207,9 @@ def cards(lab: conftest.Lab, browser: Any) -> None:
             shown.nth(number).screenshot(path=IMAGES / f"card-{what}-{name}.png")
             if what == "failed":
                 shown.nth(number).get_by_test_id("gpusched-resubmit").click()
+        array.screenshot(path=IMAGES / f"card-array-{name}.png")
         page.page.locator(".widget-hbox").screenshot(path=IMAGES / f"card-widgets-{name}.png")
-        page.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 5; }")
+        page.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 6; }")
         page.page.evaluate("() => { jupyterapp.commands.execute('gpusched:run-cell'); }")
         form = page.page.locator(".jp-Dialog-content")
         form.wait_for()

@@ -32,7 +32,7 @@ class Acts:
     def __init__(self, page, jobs, after):
         self.asked = []
         self._jobs, self._after = {view["id"]: view for view in jobs}, after
-        page.page.route(re.compile(r"/jobs/\w+/(hold|release)\b"), self._answer)
+        page.page.route(re.compile(r"/jobs/\w+/(hold|release|cancel)\b"), self._answer)
 
     def _answer(self, route):
         job_id, act = re.search(r"/jobs/(\w+)/(\w+)", route.request.url).groups()
@@ -50,7 +50,8 @@ def array(lab, page):
         job("alone001", name="alone", **queued(3)),
     ]
     Host(page.page, gpus=[gpu()], jobs=jobs)
-    page.acts = Acts(page, jobs, lambda act: {"held": HELD if act == "hold" else None})
+    ended = {"phase": "cancelled", "ended_at": 1.7e9 + 9, "held": None}
+    page.acts = Acts(page, jobs, lambda act: ended if act == "cancel" else {"held": HELD if act == "hold" else None})
     page.open_lab(lab)
     page.show_panel()
     return page.find("array")
@@ -106,6 +107,38 @@ def test_the_menu_of_an_array_holds_all_of_it_that_waits(page, array):
     page.page.locator(".lm-Menu-item").get_by_text("Hold", exact=True).click()
     wait_for(lambda: page.page.wait_for_timeout(10) or page.acts.asked == [("hold", "elem0002")], "it is not asked for")
     expect(array).to_contain_text("2 held")
+
+
+def test_a_held_job_is_released_by_keys_alone(page, array):
+    array.focus()
+    page.page.keyboard.press("ArrowRight")
+    row = page.find("entry").filter(has_text="sweep [3]")
+    for _ in range(4):
+        page.page.keyboard.press("ArrowDown")
+    expect(row).to_be_focused()
+    page.page.keyboard.press("Space")
+    release = page.find("release-chosen")
+    expect(release).to_be_visible()
+    for _ in range(5):
+        page.page.keyboard.press("Shift+Tab")
+        if release.evaluate("node => node === document.activeElement"):
+            break
+    page.page.keyboard.press("Enter")
+    expect(row.get_by_test_id("gpusched-held")).to_have_count(0)
+    assert page.acts.asked == [("release", "elem0003")]
+
+
+def test_an_array_tells_what_failed_and_what_is_left_of_it_is_cancelled(page, array):
+    expect(array.get_by_test_id("gpusched-failed")).to_have_text("failed: #0 (exit code 1)")
+    array.focus()
+    page.page.keyboard.press("Delete")
+    dialog = page.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Cancel 3 jobs?")
+    dialog.get_by_role("button", name="Cancel 3 jobs").click()
+    cancelled = {("cancel", f"elem000{index}") for index in (1, 2, 3)}
+    wait_for(lambda: page.page.wait_for_timeout(10) or set(page.acts.asked) == cancelled, "they are not cancelled")
+    expect(array).to_contain_text("1 failed · 3 cancelled")
+    expect(array.get_by_role("button", name="Resubmit what failed of sweep")).to_have_count(1)
 
 
 def test_a_real_array_is_held_released_and_runs_to_its_end(lab, page):

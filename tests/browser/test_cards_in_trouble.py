@@ -57,11 +57,11 @@ def test_a_lost_card_says_so_and_has_no_bar_while_the_others_have(lab, page):
 
 def test_all_that_holds_memory_has_a_part_and_others_jobs_have_no_name(lab, page):
     holders = [
-        holder(job_id="mine0001", user="ann"),
+        holder(job_id="mine0001", user="ann", mine=True),
         holder(user="bob", promised_mib=2048, vram_mib=1024),
         holder(kind="lease", user="eve", notebook=None, promised_mib=1024),
         holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None, notebook="idle.ipynb"),
-        holder(job_id="mine0002", state="releasing", vram_mib=512),
+        holder(job_id="mine0002", mine=True, state="releasing", vram_mib=512),
     ]
     suspects = [
         {"pid": 815, "program": "python", "user": "ann"},
@@ -105,7 +105,7 @@ def test_alerts_come_on_top_lead_to_their_job_and_go_when_they_are_over(lab, pag
 def test_the_panel_says_who_schedules_and_what_is_to_be_known_of_the_machine(lab, page):
     ends = "Jobs end when this server does: it is a service."
     host = show(lab, page, gpus=[gpu()], notices=[f"{ends} More on that.", "Logs are not kept within their limit."])
-    expect(page.find("host")).to_have_text("Scheduler: daemon, pid 4242")
+    expect(page.find("host")).to_have_text("Scheduler: daemon")
     expect(page.find("notice")).to_have_count(2)
     host.send({"type": "alert", "event": "raised", "alert": alert("a1", kind="ends_with_server", message=ends)})
     expect(page.find("alert")).to_contain_text(ends)

@@ -3,8 +3,10 @@ and with the colours of a high-contrast system all that colour and ground tell i
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
@@ -12,8 +14,15 @@ pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install
 from frames import Host, alert, gpu, holder, job
 from playwright.sync_api import expect
 
+from jupyter_gpusched.card import MIME
+
 expect.set_options(timeout=30_000)
 
+HELD = {"by": "ann", "cause": None, "since": 1.7e9}
+USER = {
+    "user": "ann", "jobs": 3, "queued": 1, "running": 1, "succeeded": 0, "failed": 1, "cancelled": 0, "timeout": 0,
+    "lost": 0, "gpu_hours": 1.5, "mean_wait_s": None, "longest_wait_s": None,
+}  # fmt: skip
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 
@@ -22,7 +31,7 @@ THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"
 def shown(lab, page):
     """A page with everything on it: all kinds of parts, alerts, rows of each kind, and the details of a job."""
     holders = [
-        holder(job_id="mine0001", user="ann"),
+        holder(job_id="mine0001", user="ann", mine=True),
         holder(kind="lease", promised_mib=1024),
         holder(kind="foreign", state=None, pid=4711, vram_mib=1000, promised_mib=None),
         holder(state="releasing", vram_mib=512),
@@ -96,6 +105,38 @@ def test_axe_finds_no_serious_fault_in_a_card(lab, page, theme):
     assert not faults(page, "[data-testid=gpusched-card]")
 
 
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_no_serious_fault_in_arrays_and_administration(lab, page, theme):
+    if not AXE.exists():
+        pytest.skip("needs axe-core: cd labextension && jlpm install")
+    ends = {"phase": "failed", "ended_at": 1.7e9 + 9, "exit_code": 1, "message": "no such file"}
+    held = {"phase": "queued", "started_at": None, "waiting": "held by ann", "held": HELD}
+    jobs = [
+        job(f"elem000{index}", name="sweep", array_id="array001", array_index=index, **more)
+        for index, more in enumerate(({}, ends, held))
+    ]
+    Host(page.page, gpus=[gpu()], jobs=jobs, admin=True)
+    users = {"since": 0, "until": 1, "items": [USER], "next_cursor": None}
+    page.page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(json=users))
+    whole = {"name": "sweep", "count": 3, "phases": {"running": 1, "failed": 1, "queued": 1}, "held": 1}
+    outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "array001", "array": whole}})]
+    page.page.goto(lab.saved(f"array{theme[-4:]}.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
+    page.find("open-array").click()
+    expect(page.find("array-card").get_by_test_id("gpusched-entry")).to_have_count(3)
+    page.command("apputils:change-theme", theme=theme)
+    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    page.show_panel()
+    expect(page.find("array")).to_be_visible()
+    page.page.add_script_tag(path=AXE)
+    assert not faults(page, "[data-testid=gpusched-array-card]", "#jupyter-gpusched-panel")
+    page.find("administer").click()
+    expect(page.find("cards")).to_be_visible()
+    assert not faults(page, "[data-testid=gpusched-administration]")
+    page.find("tab-report").click()
+    expect(page.find("report")).to_be_visible()
+    assert not faults(page, "[data-testid=gpusched-administration]")
+
+
 def test_who_wants_no_motion_gets_none(shown):
     shown.page.emulate_media(reduced_motion="reduce")
     duration = shown.find("part").first.evaluate("part => getComputedStyle(part).transitionDuration")
@@ -132,14 +173,15 @@ def test_with_forced_colours_the_parts_of_a_bar_differ(forced, tmp_path):
     forced.page.screenshot(path=tmp_path / "forced.png")
 
 
-@pytest.mark.parametrize("kind", ["server", "daemon", "serve"])
+@pytest.mark.parametrize("kind", ["server", "daemon", "serve", "system", "hub"])
 def test_the_foot_of_a_narrow_panel_is_one_line_without_a_cut(lab, page, kind):
-    Host(page.page, gpus=[gpu()], kind=kind)
+    Host(page.page, gpus=[gpu()], kind=kind, admin=True)
     page.open_lab(lab)
     page.show_panel()
     foot = page.find("host")
     foot.wait_for()
     foot.evaluate("node => { node.parentElement.style.width = '226px'; }")  # what a panel of 250 pixels leaves
     assert foot.evaluate(
-        "node => node.scrollWidth <= 226 && node.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
+        "node => node.scrollWidth <= node.clientWidth"
+        " && node.parentElement.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
     )

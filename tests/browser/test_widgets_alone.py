@@ -80,6 +80,28 @@ def test_cards_queue_and_job_are_live_side_by_side_and_act_through_the_kernel(la
     assert lab.ask(f"jobs/{job_id}")["phase"] == "cancelled"
 
 
+def test_an_array_is_one_row_of_the_queue_that_opens_and_acts_by_keys(lab, page):
+    sweep = "%%gpujob --gpus 0 --name sweep --sweep lr=0.1,0.2\nassert lr < 0.2, 'too high'"
+    page.open(lab.notebook("array.ipynb", LOAD, sweep, "import jupyter_gpusched as gs\nqueue = gs.JobQueue(); queue"))
+    for cell in range(3):
+        page.run(cell)
+    queue = page.page.locator(".gpusched-w-box")
+    array = queue.locator(".gpusched-w-row").filter(has=page.page.locator(".gpusched-w-opener"))
+    expect(array).to_contain_text("1 succeeded · 1 failed")
+    expect(array).to_contain_text("failed: #1, lr=0.2 (")
+    opener = array.get_by_role("button", name="sweep")
+    expect(opener).to_have_attribute("aria-expanded", "false")
+    opener.focus()
+    page.page.keyboard.press("Enter")
+    elements = queue.locator("[data-element=true]")
+    expect(elements).to_have_count(2)
+    expect(opener).to_have_attribute("aria-expanded", "true")
+    expect(opener).to_be_focused()
+    expect(elements.nth(1)).to_contain_text("#1, lr=0.2")
+    array.get_by_role("button", name=re.compile("^Run what failed of array")).click()
+    expect(queue.locator("[data-element=false]").filter(has_text="sweep")).to_have_count(2)
+
+
 def test_a_closed_widget_is_gone_and_its_thread_with_it(lab, page):
     threads = "import threading; [t.name for t in threading.enumerate() if t.name == 'jupyter-gpusched-live']"
     show = "import jupyter_gpusched as gs\nmonitor = gs.GpuMonitor(); monitor"

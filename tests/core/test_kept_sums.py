@@ -78,7 +78,7 @@ def test_an_outlook_that_still_holds_is_what_would_be_found_anew(dice):
             history = history.with_run(kin, dice.expovariate(1 / 200.0), compute=None)
         elapsed_s = dice.choice([0.0, dice.uniform(0.0, 600.0)])
         outlook = held.get(kin)
-        if outlook is None or not history.still_holds(outlook, kin.owner, elapsed_s):
+        if outlook is None or not history.still_holds(outlook, history.person(kin.owner), elapsed_s):
             outlook = held[kin] = history.outlook(kin, elapsed_s, 0.6)
         assert outlook.remaining_s(elapsed_s) == history.remaining_s(kin, elapsed_s, 0.6)
 

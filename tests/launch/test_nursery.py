@@ -33,8 +33,12 @@ def nursery_of(bench):
 
 async def spares_of(bench, count=2):
     """The pids of the spares, once all have said who they are."""
-    doors = bench.launcher.nursery._spares
-    await bench.until(lambda: len(select.select(list(doors), [], [], 0)[0]) == count)
+
+    def ready():
+        doors = [door for door, _ in bench.launcher.nursery._spares]
+        return len(select.select(doors, [], [], 0)[0]) == count
+
+    await bench.until(ready)
     return children(nursery_of(bench))
 
 

@@ -11,6 +11,7 @@ from waiting import wait_for
 
 import jupyter_gpusched as gs
 from jupyter_gpusched import live
+from jupyter_gpusched.card import MIME
 from jupyter_gpusched.client import HostUnreachable
 from jupyter_gpusched.widgets import JobWidget
 
@@ -213,3 +214,103 @@ def test_job_widgets_take_what_was_printed_as_text(client, command):
     assert isinstance(widget, JobWidget)
     assert widget.rows[0]["title"] == "<b>bold</b>"
     assert "innerHTML" not in str(widget._esm)
+
+
+def an_array(client, command, *lines, **more):
+    array_id, ids = client.submit_array({"cwd": "/", "kind": "command", "gpus": 0, "name": "sweep", **more}, lines)
+    return array_id, ids
+
+
+def shells(*scripts):
+    return [{"argv": ["sh", "-c", script]} for script in scripts]
+
+
+def test_an_array_is_one_row_that_tells_how_its_elements_stand_and_opens(client, command, gate):
+    array_id, ids = an_array(client, command, *shells("true", f"cat {gate}", f"cat {gate}"))
+    client.wait(ids[0])
+    queue = gs.JobQueue()
+    wait_for(lambda: queue.rows[0]["facts"] == "2 running · 1 succeeded", "how they stand is not told")
+    (row,) = queue.rows
+    assert (row["key"], row["title"], row["count"]) == (array_id, "sweep", "3 jobs")
+    assert row["progress"] == {"words": "1 of 3 done", "fraction": 1 / 3}
+    queue.opened = [array_id]
+    assert [row["key"] for row in queue.rows] == [array_id, *ids]
+    assert [row["title"] for row in queue.rows[1:]] == ["#0", "#1", "#2"]
+    queue._handle_custom_msg({"cancel": array_id}, [])
+    wait_for(lambda: queue.rows[0]["facts"] == "1 succeeded · 2 cancelled", "the array is not cancelled")
+    assert not queue.rows[0]["can_cancel"]
+
+
+def test_an_array_names_what_failed_and_runs_it_again(client, command):
+    array_id, ids = an_array(client, command, *shells("echo no; exit 3", "true", "echo no; exit 4"))
+    for job_id in ids:
+        client.wait(job_id)
+    queue = gs.JobQueue()
+    assert queue.rows[0]["why"] == "failed: #0 (exit code 3: no), #2"
+    queue._handle_custom_msg({"resubmit": array_id}, [])
+    wait_for(lambda: len(queue.rows) == 2, "what failed is not there again")
+    assert {row["count"] for row in queue.rows} == {"3 jobs", "2 jobs"}
+
+
+def test_an_array_that_is_longer_than_the_list_is_counted_whole(client, command, monkeypatch):
+    array_id, ids = an_array(client, command, *shells(*["echo no; exit 3"] * 2, *["true"] * 6))
+    for job_id in ids:
+        client.wait(job_id)
+    monkeypatch.setattr(live, "MOST_JOBS", 4)
+    queue = gs.JobQueue()
+    (row,) = queue.rows
+    assert (row["count"], row["facts"]) == ("8 jobs", "6 succeeded · 2 failed")
+    assert row["why"] == "failed: #0 (exit code 3: no), #1"
+    queue.opened = [array_id]
+    assert [row["key"] for row in queue.rows[1:]] == ids
+    monkeypatch.setattr(live, "MOST_ELEMENTS", 4)
+    live._ENDED.clear()
+    (failed,) = gs.array(array_id).widget().rows[1:]
+    assert failed["title"] in {"#0", "#1"}
+
+
+def test_a_held_job_says_so_and_is_released(client, command, gate):
+    client.submit(command("cat", str(gate), gpus=2, vram=None))
+    job_id = client.submit(command("true", name="later"))
+    client.hold(job_id, "until the data are there")
+    queue = gs.JobQueue()
+    row = queue.rows[1]
+    assert row["held"]
+    assert "until the data are there" in row["why"]
+    queue._handle_custom_msg({"release": job_id}, [])
+    assert not queue.rows[1]["held"]
+    gate.write_text("")
+
+
+def test_a_card_tells_for_whom_it_is_reserved(client):
+    monitor = gs.GpuMonitor()
+    assert monitor.rows[0]["notes"] == []
+    client.reserve({"gpus": [0], "for": "1h", "zone": "UTC", "cause": "demo"})
+    wait_for(lambda: monitor.rows[0]["notes"], "the reservation is not shown")
+    assert monitor.rows[0]["notes"][0].startswith("Reserved for ")
+    assert "(demo)" in monitor.rows[0]["notes"][0]
+
+
+def test_the_view_of_an_array_goes_on_with_what_failed_of_it(client, command):
+    array_id, ids = an_array(client, command, *shells("echo no; exit 3", "true"))
+    for job_id in ids:
+        client.wait(job_id)
+    view = gs.array(array_id).widget()
+    assert [row["key"] for row in view.rows] == [array_id, *ids]
+    wait_for(lambda: not feeding_threads(), "an ended array is still being asked about")
+    view._handle_custom_msg({"resubmit": array_id}, [])
+    wait_for(lambda: view.rows[0]["key"] != array_id and view.rows[0]["why"], "the new one is not shown")
+    assert view.rows[0]["why"] == "failed: #0 (exit code 3: no)" or view.rows[0]["count"] == "1 job"
+
+
+def test_an_array_is_for_our_card_and_a_live_view_where_the_front_end_has_none(client, command, monkeypatch):
+    array_id, ids = an_array(client, command, *shells("true", "true"))
+    for job_id in ids:
+        client.wait(job_id)
+    bundle = gs.array(array_id)._repr_mimebundle_()
+    counts = {"name": "sweep", "count": 2, "phases": {"succeeded": 2}, "held": 0}
+    assert bundle[MIME] == {"id": array_id, "array": {"id": array_id, **counts}}
+    assert VIEW not in bundle
+    assert "2 succeeded" in bundle["text/plain"]
+    monkeypatch.setenv("VSCODE_PID", "1")
+    assert VIEW in gs.array(array_id)._repr_mimebundle_()
