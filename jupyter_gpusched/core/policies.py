@@ -135,7 +135,7 @@ def _as_before(jobs: Earlier, passed_s: float, share: float) -> Order:  # noqa: 
 
 
 _LONG_S = 14400.0
-"""What waits for so long comes before what is half as long, if nothing else speaks for either."""
+"""Waiting makes a job earlier in units of this, more slowly for one that takes long or met a long queue."""
 
 _NEARLY = 1.0 - 1e-9
 """A bound is worked out in another way than an order, and must not be above it for that."""

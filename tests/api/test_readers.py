@@ -6,6 +6,7 @@ import functools
 import threading
 
 import anyio
+import anyio.to_thread
 import pytest
 from waiting import DEADLINE_S
 
@@ -24,12 +25,13 @@ def in_a_loop(test):
 
 @in_a_loop
 async def test_one_user_with_endless_files_leaves_readers_for_the_others():
-    readers, enough = Readers(), threading.Event()
+    readers, enough, begun = Readers(), threading.Event(), threading.Semaphore(0)
     reading: list[str] = []
 
     def slow(user):
         def read():
             reading.append(user)
+            begun.release()
             assert enough.wait(DEADLINE_S)
 
         return read
@@ -39,6 +41,8 @@ async def test_one_user_with_endless_files_leaves_readers_for_the_others():
             tasks.start_soon(readers.read, "ann", slow("ann"))
         with anyio.fail_after(DEADLINE_S):
             assert await readers.read("bob", lambda: "of bob") == "of bob"
+            for _ in range(FOR_EACH):  # threads begin when the machine lets them
+                await anyio.to_thread.run_sync(begun.acquire)
             assert reading == ["ann"] * FOR_EACH
             enough.set()
     assert len(reading) == 3 * AT_ONCE, "who has to wait is served in the end"

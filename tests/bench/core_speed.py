@@ -1,8 +1,9 @@
 """How fast the core decides, against the length of the queue: `python tests/bench/core_speed.py`.
 
 One event is what a full machine sees all the time: a job ends, another is submitted, and a
-pass starts what fits. A decision is that pass alone. The past is that of a server at work: 2,000
-runs of 200 names. All lengths are measured in one process, in turn, so that their ratio means
+pass starts what fits. A decision is that pass alone. Messages are what goes through ``apply`` for it:
+the end, the submission, and for each job that starts its placement and its start. The past is that of
+a server at work: 2,000 runs of 200 names. All lengths are measured in one process, in turn, so that their ratio means
 something on a busy machine; times are of the process, not of the wall. They still grow under load,
 since others use the same caches and hyper-threads: two to three times on a machine of two cores at a
 load of fifteen. What does not grow is the number of instructions:
@@ -36,6 +37,7 @@ class World:
         cards = [Gpu(f"GPU-{at}", at, "bench", VRAM, 0.0, used=0, free=VRAM, simulated=True) for at in range(GPUS)]
         self.state = State.begin(SETTINGS, gpus=cards, past=self.past())
         self.running = []
+        self.messages = 0
         started = time.process_time()
         while self.count < queued:
             self.happen(Submitted(tuple(self.job() for _ in range(min(100, queued - self.count)))))
@@ -63,11 +65,13 @@ class World:
                    time_limit_s=limit)  # fmt: skip
 
     def happen(self, event):
+        self.messages += 1
         self.state = apply(self.state, event, self.now).state
 
     def decide(self):
         step = schedule(self.state, self.now)
         self.state = step.state
+        self.messages += sum(change.kind != "released" for change in step.changes)
         for instruction in step.instructions:
             if isinstance(instruction, Launch):
                 self.happen(Started(instruction.job_id, instruction.attempt, self.now))
@@ -92,6 +96,7 @@ def measure(lengths, events):
     for world in worlds.values():
         for _ in range(200):
             world.event()
+        world.messages = 0
     gc.collect()
     gc.freeze()
     for _ in range(events):
@@ -126,7 +131,8 @@ def main():
     worlds, spent, passes = measure(options.lengths, options.events)
     first = None
     print(
-        f"{'queued':>8} {'event, us':>10} {'events/s':>9} {'p99 of a decision, ms':>22} {'ratio':>6} "
+        f"{'queued':>8} {'event, us':>10} {'events/s':>9} {'messages/s':>11} "
+        f"{'p99 of a decision, ms':>22} {'ratio':>6} "
         f"{'submit, us':>10} {'lines':>6}"
     )
     for length, times in spent.items():
@@ -135,7 +141,8 @@ def main():
         p99 = sorted(passes[length])[int(0.99 * len(times))]
         lines = sum(len(own.lines) for owners in worlds[length].state.queue.lines.values() for own in owners.values())
         print(
-            f"{length:>8} {mean * 1e6:>10.0f} {1 / mean:>9.0f} {p99 * 1e3:>22.2f} {mean / first:>6.2f} "
+            f"{length:>8} {mean * 1e6:>10.0f} {1 / mean:>9.0f} {worlds[length].messages / sum(times):>11.0f} "
+            f"{p99 * 1e3:>22.2f} {mean / first:>6.2f} "
             f"{worlds[length].submit_us:>10.0f} {lines:>6}"
         )
     print(f"bytes per queued job: {bytes_per_job():.0f}")

@@ -166,7 +166,7 @@ def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest
     prepare, base = getattr(request.module, "prepare", None), getattr(request.module, "BASE", "")
     lab = Lab(tmp_path_factory.mktemp("lab"), runtime, prepare, base=base)
     try:
-        wait_for(lab.answers, "JupyterLab does not start")
+        wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
         yield lab
     finally:
         lab.end()
@@ -244,7 +244,7 @@ class Page:
 @pytest.fixture
 def page(chromium: Any, lab: Lab, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
     context = chromium.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)  # a busy machine is slow to load a page
     page = Page(context.new_page())
     yield page
     page.page.screenshot(path=tmp_path / "last.png")
