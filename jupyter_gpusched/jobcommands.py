@@ -77,7 +77,7 @@ def _tell(target: str, answer: dict[str, Any], act: str) -> None:
 
 def show_array(client: Client, target: str, *, as_json: bool) -> int:
     """An array as a whole."""
-    from .describe import array_details
+    from .arraywords import array_details
 
     array = client.array(target)
     if as_json:

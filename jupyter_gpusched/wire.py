@@ -187,6 +187,7 @@ class Holder(msgspec.Struct, kw_only=True):
     since: float | None
     notebook: str | None
     mine: bool = False  # of the caller
+    name: str | None = None  # of the job
 
 
 class HealthOfGpu(msgspec.Struct, kw_only=True):

@@ -145,6 +145,7 @@ export interface Holder {
   since: number | null;
   notebook: string | null;
   mine: boolean;
+  name: string | null;
 }
 
 export interface JobView {
