@@ -39,18 +39,30 @@ def array_explained(array: View, views: Sequence[View]) -> str:
     for view in sorted(views, key=lambda view: (view["array_index"] or 0, view["submitted_at"])):
         if reason := _reason(view):
             groups.setdefault((view["phase"], reason), []).append(view)
-    waiting_first = sorted(groups.items(), key=lambda group: group[0][0] in FINAL)
-    for (phase, reason), those in waiting_first:
+    for (phase, reason), those in sorted(groups.items(), key=lambda group: group[0][0] in FINAL):
         numbers = numbered(view["array_index"] for view in those)
-        lines.append(f"{len(those)} {phase}{f' ({numbers})' if numbers else ''}: {reason}")
+        lines.append(f"{len(those)} {phase}{f' ({numbers})' if numbers else ''}: {_told(reason, those)}")
     return "\n".join(lines)
 
 
 def _reason(view: View) -> str | None:
-    """Without its own place in the queue and the time when it will start, which differ from element to element."""
-    if view["phase"] == "queued":
-        return one_line(view["waiting"]) or "waiting"
-    return one_line(sentence(view)) or None
+    """Without its own id, place and words, which differ from element to element."""
+    if view["phase"] in FINAL and view["exit_code"]:
+        return f"exit code {view['exit_code']}"
+    if view["phase"] != "queued":
+        return one_line(sentence(view)) or None
+    if held := view["held"]:
+        cause = f": {one_line(held['cause'])}" if held["cause"] else ""
+        return f"held by {one_line(held['by'])}{cause}; `jupyter gpusched release {view['array_id']}` lets it go on"
+    return one_line(view["waiting"]) or "waiting"
+
+
+def _told(reason: str, those: Sequence[View]) -> str:
+    """With what the first one said at its end."""
+    words = one_line(sentence(those[0])).removeprefix(f"{reason}: ") if those[0]["phase"] in FINAL else reason
+    if words == reason:
+        return reason
+    return f"{reason}: {words}" if len(those) == 1 else f"{reason}; the first says: {words}"
 
 
 def numbered(indices: Iterable[int | None]) -> str:

@@ -188,6 +188,7 @@ def details(view: View, now: float | None = None) -> str:
     facts = {
         "id": view["id"],
         "name": name_of(view),
+        "user": one_line(view["user"]),
         "array": view["array_id"],
         "sweep": ", ".join(f"{name}={value}" for name, value in (view["sweep"] or {}).items()) or None,
         "kind": view["kind"],
@@ -227,6 +228,11 @@ def standing(phases: Mapping[str, int], held: int = 0) -> str:
     known = [*_IN_ORDER, *sorted(set(left) - set(_IN_ORDER))]
     told = [f"{left[phase]} {phase}" for phase in known if left.get(phase)]
     return " · ".join([*told, *([f"{held} held"] if held else [])])
+
+
+def jobs_counted(count: int) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} job{'' if count == 1 else 's'}"
 
 
 def element_of(view: View) -> str:
