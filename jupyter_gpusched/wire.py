@@ -307,6 +307,7 @@ class Health(msgspec.Struct, kw_only=True):
     live_jobs: int = 0  # of the caller, that have not ended
     user: str = ""  # the caller, as the owner of jobs
     admin: bool = False  # whether the caller runs this machine
+    administrators: str = ""  # who does, in words
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

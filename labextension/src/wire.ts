@@ -118,6 +118,7 @@ export interface Health {
   live_jobs: number;
   user: string;
   admin: boolean;
+  administrators: string;
 }
 
 export interface HealthOfGpu {
