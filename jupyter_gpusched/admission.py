@@ -36,7 +36,7 @@ from .core.model import (
     WrongPhase,
 )
 from .core.quota import check_queue, check_terms, waiting_of
-from .drafts import PLACEHOLDER, Raw, Reader
+from .drafts import PLACEHOLDER, Hides, Raw, Reader
 from .engine import Engine
 from .errand import read_payload
 from .launch.folders import remove_folder
@@ -53,10 +53,13 @@ LARGE = 2**20
 class Admission:
     """The door to the queue. What a job names is looked at with the rights of the user as whom it will run."""
 
-    def __init__(self, engine: Engine, gpus: GpuProvider, owners: Owners = ourselves) -> None:
+    def __init__(
+        self, engine: Engine, gpus: GpuProvider, owners: Owners = ourselves, hides: Hides = lambda _: None
+    ) -> None:
         self._engine = engine
         self._gpus = gpus
         self._owners = owners
+        self._hides = hides
         self._amending = anyio.Lock()
         self._on_their_way: Counter[str] = Counter()
 
@@ -96,7 +99,7 @@ class Admission:
         runs_as = await self._runs_as(by.user)
         reader = Reader(
             engine.state, engine.store, self._gpus, engine.folder,
-            by=by, runs_as=runs_as, now=engine.clock(),
+            by=by, runs_as=runs_as, now=engine.clock(), hides=self._hides,
         )  # fmt: skip
         read = partial(reader.read, raws, array=array is not None, throttle=throttle)
         drafts = read() if len(raws) == 1 and _is_light(raws[0]) else await anyio.to_thread.run_sync(read)

@@ -68,6 +68,7 @@ class HealthHandler(Handler):
                 live_jobs=sum(not job.phase.final for job in live),
                 user=self.caller.user,
                 admin=self.caller.admin,
+                administrators=desk.doorkeeper.administrators(),
             )
         )
 

@@ -10,11 +10,12 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 from . import describe, request, sweeps
+from .arraywords import numbered
 from .card import MIME, Bundle, JobTable
 from .core.model import GpuSchedError, NotAvailable
 from .jobs import Job, JobFailed, needs_widgets, readable
@@ -29,14 +30,25 @@ _ASYNC_WAIT_S = 2.0
 _SHOWN_ROWS = 20
 
 
-class JobArray(Sequence[Job]):
-    """The elements of an array, in their order: ``array[3]`` is a ``Job``. Awaitable, as a job is."""
+class JobArray(Collection[Job]):
+    """The elements of an array, in their order. Awaitable, as a job is.
+
+    ``array[3]`` is the element with number 3, which ``ID[3]`` names everywhere else, and ``array[0:10]`` those with
+    numbers below 10. Elements that were resubmitted keep their numbers, so of such an array some may be missing.
+    Negative ones count from the end.
+    """
 
     def __init__(
-        self, array_id: str, job_ids: Sequence[str], items: Sequence[Any] | None = None, client: Client | None = None
+        self,
+        array_id: str,
+        job_ids: Sequence[str],
+        items: Sequence[Any] | None = None,
+        client: Client | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self._id = array_id
         self._jobs = [Job(job_id, client) for job_id in job_ids]
+        self._numbers = list(range(len(job_ids)) if numbers is None else numbers)
         self._items = items
         self._client = client
 
@@ -53,14 +65,32 @@ class JobArray(Sequence[Job]):
         return len(self._jobs)
 
     @overload
-    def __getitem__(self, place: int) -> Job: ...
+    def __getitem__(self, number: int) -> Job: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Job]: ...
-    def __getitem__(self, place: int | slice) -> Job | list[Job]:
-        return self._jobs[place]
+    def __getitem__(self, number: slice) -> list[Job]: ...
+    def __getitem__(self, number: int | slice) -> Job | list[Job]:
+        if isinstance(number, slice):
+            bounds = [bound for bound in (number.start, number.stop, number.step) if bound is not None]
+            if any(bound < 0 for bound in bounds):
+                return self._jobs[number]
+            wanted = range(max(self._numbers, default=-1) + 1)[number]
+            return [job for at, job in zip(self._numbers, self._jobs, strict=True) if at in wanted]
+        if number < 0:
+            return self._jobs[number]
+        try:
+            return self._jobs[self._numbers.index(number)]
+        except ValueError:
+            known = numbered(self._numbers) or "none"
+            raise IndexError(f"array {self._id} has no element {number}; its elements are {known}") from None
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs)
+
+    def __reversed__(self) -> Iterator[Job]:
+        return reversed(self._jobs)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._jobs
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, (JobArray, list)) else NotImplemented
@@ -140,7 +170,15 @@ class JobArray(Sequence[Job]):
         if not self.failed:
             return JobArray(self._id, [], client=self._client)
         answer = self._host.resubmit_any(self._id, request.changes(changes, {}, {}))
-        return JobArray(answer["array_id"], answer["ids"], client=self._client)
+        return _known(answer["array_id"], self._host, self._client)
+
+    def show(self) -> None:
+        """Display the outputs of the elements, each under its number; of a large array those of the first 20."""
+        for number, job in list(zip(self._numbers, self._jobs, strict=True))[:_SHOWN_ROWS]:
+            print(f"{self._id}[{number}], job {job.id}:")  # noqa: T201 - heads what is displayed
+            job.show()
+        if len(self) > _SHOWN_ROWS:
+            print(f"{len(self) - _SHOWN_ROWS} more are not shown; array[{self._numbers[_SHOWN_ROWS]}].show() shows one")  # noqa: T201
 
     def table(self) -> ArrayTable:
         """A row for each element: its values, phase, exit code, peak VRAM, waiting and run time."""
@@ -165,10 +203,10 @@ class JobArray(Sequence[Job]):
         return self
 
     def __repr__(self) -> str:
-        return f"<JobArray {self._id}: {len(self)} jobs>"
+        return f"<JobArray {self._id}: {describe.jobs_counted(len(self))}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JobArray, (self._id, [job.id for job in self._jobs])
+        return JobArray, (self._id, [job.id for job in self._jobs], None, None, self._numbers)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle:  # noqa: ARG002 - IPython's
         try:
@@ -252,14 +290,23 @@ def headline(array_id: str, views: Sequence[describe.View]) -> str:
     phases = Counter(view["phase"] for view in views)
     name = describe.one_line(views[0]["name"]) if views else ""
     told = ", ".join(f"{count} {phase}" for phase, count in phases.items())
-    return " · ".join(part for part in (f"Array {array_id}", name, f"{len(views)} jobs: {told}") if part)
+    return " · ".join(
+        part for part in (f"Array {array_id}", name, f"{describe.jobs_counted(len(views))}: {told}") if part
+    )
 
 
 def array(array_id: str) -> JobArray:
     """The array with this id; raises ``UnknownJob``."""
     host().array(array_id)
-    views = sorted(host().jobs(array=array_id), key=lambda view: view["array_index"])
-    return JobArray(array_id, [view["id"] for view in views])
+    return _known(array_id, host())
+
+
+def _known(array_id: str, at: Client, client: Client | None = None) -> JobArray:
+    views = sorted(at.jobs(array=array_id), key=lambda view: (view["array_index"] or 0, view["submitted_at"]))
+    numbers = [view["array_index"] for view in views]
+    return JobArray(
+        array_id, [view["id"] for view in views], client=client, numbers=None if None in numbers else numbers
+    )
 
 
 def send(spec: request.Spec, swept: Mapping[str, Sequence[Any]], throttle: int | None) -> JobArray:

@@ -36,7 +36,8 @@ class _Bookings(Handler):
         if self.request.method != "GET" and not self.caller.admin:
             raise NotAllowed(
                 "Only administrators reserve GPUs here.",
-                hint="Ask one; `jupyter gpusched reservations` shows what is reserved.",
+                hint=f"Administrators here: {self.desk.doorkeeper.administrators()}. "
+                "`jupyter gpusched reservations` shows what is reserved.",
             )
 
 

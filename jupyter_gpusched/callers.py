@@ -58,6 +58,9 @@ class Doorkeeper(Protocol):
     async def knows(self, user: str) -> bool:
         """Whether somebody of this name could be a caller here."""
 
+    def administrators(self) -> str:
+        """Who runs this machine, in words for those who do not: ``ann and members of gpu-admins``."""
+
 
 class OwnerOnly:
     """A host for one user: whoever else connects is turned away. Its owner is its administrator."""
@@ -73,6 +76,9 @@ class OwnerOnly:
 
     async def knows(self, user: str) -> bool:
         return user == _owner(os.geteuid()).user
+
+    def administrators(self) -> str:
+        return _owner(os.geteuid()).user
 
 
 class ByPeer:
@@ -98,6 +104,9 @@ class ByPeer:
     async def knows(self, user: str) -> bool:
         return await anyio.to_thread.run_sync(is_unix_user, user)
 
+    def administrators(self) -> str:
+        return in_words(self._admins, self._admin_groups) or "nobody yet; root names some (GpuSched.admin_users)"
+
     def _look_up(self, uid: int) -> Caller:
         try:
             if uid == overflow_uid():
@@ -113,6 +122,12 @@ class ByPeer:
         groups = group_names(entry)
         admin = entry.pw_name in self._admins or not self._admin_groups.isdisjoint(groups)
         return Caller(entry.pw_name, uid, entry.pw_dir, groups, admin)
+
+
+def in_words(users: Iterable[str], groups: Iterable[str]) -> str:
+    """Users and groups for a sentence; empty where there are none."""
+    named = [*sorted(users), *(f"members of {group}" for group in sorted(groups))]
+    return " and ".join(part for part in (", ".join(named[:-1]), *named[-1:]) if part)
 
 
 def is_unix_user(name: str) -> bool:

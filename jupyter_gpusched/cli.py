@@ -216,7 +216,7 @@ def _show(asked: argparse.Namespace) -> int:
     except UnknownJob:
         from .jobcommands import show_array
 
-        return show_array(client, asked.id, as_json=asked.json)
+        return show_array(client, asked.id, as_json=asked.json, explain=asked.explain)
     if asked.json:
         _print_json(view)
     elif asked.explain:

@@ -188,6 +188,7 @@ def details(view: View, now: float | None = None) -> str:
     facts = {
         "id": view["id"],
         "name": name_of(view),
+        "user": one_line(view["user"]),
         "array": view["array_id"],
         "sweep": ", ".join(f"{name}={value}" for name, value in (view["sweep"] or {}).items()) or None,
         "kind": view["kind"],
@@ -218,22 +219,6 @@ def details(view: View, now: float | None = None) -> str:
     return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
 
 
-def array_details(array: View) -> str:
-    """An array as a whole, a fact a line."""
-    held = f" ({array['held']} held)" if array["held"] else ""
-    phases = ", ".join(f"{count} {phase}" for phase, count in array["phases"].items())
-    facts = {
-        "array": array["id"],
-        "name": one_line(array["name"]),
-        "kind": array["kind"],
-        "jobs": f"{array['count']}: {phases}{held}",
-        "at a time": array["throttle"],
-        "submitted": _clock(array["submitted_at"]),
-        "elements": f"`jupyter gpusched ls --array {array['id']}`",
-    }
-    return "\n".join(f"{name + ':':<11}{value}" for name, value in facts.items() if value is not None)
-
-
 _IN_ORDER = ("running", "starting", "stopping", "queued", "succeeded", "failed", "timeout", "lost", "cancelled")
 
 
@@ -243,6 +228,11 @@ def standing(phases: Mapping[str, int], held: int = 0) -> str:
     known = [*_IN_ORDER, *sorted(set(left) - set(_IN_ORDER))]
     told = [f"{left[phase]} {phase}" for phase in known if left.get(phase)]
     return " · ".join([*told, *([f"{held} held"] if held else [])])
+
+
+def jobs_counted(count: int) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} job{'' if count == 1 else 's'}"
 
 
 def element_of(view: View) -> str:
@@ -317,7 +307,7 @@ def gpu_state(gpu: View) -> str:
 
 
 def gpu_notes(gpus: Sequence[View], now: float | None = None) -> str:
-    """What the table has no room for: figures that are old, and who has memory outside the queue; one a line."""
+    """What the table has no room for: figures that are old, who holds how much since when; one a line."""
     now = time.time() if now is None else now
     return "\n".join(note for gpu in gpus for note in _gpu_notes(gpu, now))
 
@@ -326,10 +316,12 @@ def _gpu_notes(gpu: View, now: float) -> list[str]:
     notes = []
     if gpu["used_mib"] is not None and now - gpu["sampled_at"] > OLD_S:
         notes.append(f"GPU {gpu['index']}: these figures are {show_seconds(now - gpu['sampled_at'])} old")
+    held = [_holder(holder, now) for holder in gpu["holders"] if holder["kind"] != "foreign"]
     outside = [_outsider(holder, now) for holder in gpu["holders"] if holder["kind"] == "foreign"]
     if gpu.get("unattributed_mib"):
         outside.append(f"{show_mib(gpu['unattributed_mib'])} that no process admits to")
     kept = [f"GPU {gpu['index']}: {reserved(one, now)}" for one in gpu.get("reservations") or []]
+    notes += [f"GPU {gpu['index']}: {words}" for words in held]
     return [*notes, *(f"GPU {gpu['index']}: outside the queue: {words}" for words in outside), *kept]
 
 
@@ -342,6 +334,19 @@ def reserved(one: View, now: float) -> str:
     jobs = one["reaching_in"]
     staying = f"; {jobs} job{'s' if jobs > 1 else ''} of others may still run there" if jobs else ""
     return f"reserved for {whom} {when}{cause}{staying}"
+
+
+def _holder(holder: View, now: float) -> str:
+    """A job's share, of others' jobs without id and name: ``10.0G promised to bob, for 3m10s``."""
+    freed = holder["state"] == "releasing"
+    amount = (
+        f"{show_mib(holder['vram_mib'])} being freed by" if freed else f"{show_mib(holder['promised_mib'])} promised to"
+    )
+    name = f" ({one_line(holder['name'])})" if holder["name"] else ""
+    job = f"job {holder['job_id']}{name}" if holder["job_id"] else None
+    user = None if holder["mine"] else one_line(holder["user"]) or "somebody"
+    since = f", for {show_seconds(now - holder['since'])}" if holder["since"] is not None else ""
+    return f"{amount} {' of '.join(part for part in (job, user) if part)}{since}"
 
 
 def _outsider(holder: View, now: float) -> str:

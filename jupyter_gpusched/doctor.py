@@ -37,6 +37,9 @@ DATABASE = "gpusched.sqlite"
 DEPENDENCIES = ("jupyter-gpusched", "jupyter-server", "jupyterlab", "ipython", "ipykernel", "msgspec", "tornado")
 DEPENDENCIES_OF_JOBS = ("cloudpickle", "nbformat", "nvidia-ml-py")
 
+SERVICES = ("system", "hub")
+"""Kinds of hosts that work for several users, in a place of their own."""
+
 _LONGEST_SOCKET_PATH = 107
 _PR_GET_CHILD_SUBREAPER = 37
 
@@ -67,14 +70,17 @@ def main(*, as_json: bool) -> int:
 def checks(environ: Mapping[str, str] = os.environ) -> list[Check]:
     state = places.state_folder(dict(environ))
     host, reached = _host(environ)
+    own_places: list[tuple[str, Callable[[], Check]]] = [
+        ("state folder", lambda: _state_folder(state)),
+        ("database", lambda: _database(state / DATABASE)),
+        ("socket", lambda: _socket(places.socket_path(state, dict(environ)))),
+    ]
     asked: list[tuple[str, Callable[[], Check]]] = [
         ("python", _python),
         ("platform", _platform),
         ("packages", _packages),
         ("kernel features", _kernel_features),
-        ("state folder", lambda: _state_folder(state)),
-        ("database", lambda: _database(state / DATABASE)),
-        ("socket", lambda: _socket(places.socket_path(state, dict(environ)))),
+        *([] if _is_service(reached) else own_places),  # whoever uses a service has none
         ("host", lambda: host),
         ("gpus", lambda: _gpus(reached, environ)),
         ("ending jobs", lambda: _ending(reached, state, environ)),
@@ -298,6 +304,13 @@ def _host(environ: Mapping[str, str]) -> tuple[Check, Client | None]:
         return Check("host", False, error.message, error.hint), None
 
 
+def _is_service(host: Client | None) -> bool:
+    try:
+        return host is not None and host.health().get("kind") in SERVICES
+    except GpuSchedError:  # the check of the host says so
+        return False
+
+
 def _published_alive(environ: Mapping[str, str]) -> bool:
     record = places.read_host_record(places.state_folder(dict(environ)))
     return record is not None and places.host_alive(record)
@@ -313,7 +326,8 @@ def _describe_host(health: Mapping[str, Any], where: str | HubAddress) -> Check:
     ]
     if health.get("kind") == "system":
         parts.append("for all users, whose jobs run as their owner")
-    if health.get("kind") in ("system", "hub"):
+    if health.get("kind") in SERVICES:
+        parts.append(f"administrators: {health.get('administrators') or 'unknown'}")
         parts.append(f"isolation of jobs: {health.get('isolation', 'none')}")
     if health.get("simulated"):
         parts.append(f"SIMULATED cards {health['simulated']}")

@@ -40,6 +40,8 @@ PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 BATCH_STEP_S = 1e-6
 """Jobs of a batch are submitted this far apart, so that they queue in the order in which they were given."""
 
+Hides = Callable[[str], str | None]
+
 PLACEHOLDER = "eA=="
 """Stands in a submission for a payload that is not in it: what several have in common, or what lies on disk."""
 
@@ -78,6 +80,7 @@ class Reader:
     """Reads the submissions of one request, which are of one moment and one owner.
 
     runs_as  the unix user that the owner is; None = as the host itself.
+    hides    why jobs do not see a path, as the end of a sentence; None for one that they see.
     """
 
     state: State
@@ -87,6 +90,7 @@ class Reader:
     by: Caller
     runs_as: Owner | None
     now: float
+    hides: Hides = lambda _: None
 
     def __post_init__(self) -> None:
         self._surroundings = _surroundings(self.by.user, self.by.home, self.runs_as)
@@ -116,6 +120,7 @@ class Reader:
         notebook = None
         with acting_as(self.runs_as):
             _check_work(work)
+            refuse_hidden(work, self.hides)
             if work.kind is Kind.NOTEBOOK:
                 notebook = read_notebook(work, repeated)
         if notebook is not None:
@@ -151,6 +156,16 @@ def _check_work(work: Work) -> None:
         _refuse_kernels_own("path", Path(work.cwd, work.path or ""))
     if work.python is not None:
         _check_python(work.python, work)
+
+
+def refuse_hidden(work: Work, hides: Hides) -> None:
+    """What the job would not find, although it is there."""
+    script = [("path", str(Path(work.cwd, work.path or "")))] if work.kind is Kind.SCRIPT else []
+    for field, path in (("cwd", work.cwd), *script):
+        if (why := hides(path)) is not None:
+            raise BadRequest(
+                f"{field}: {path!r} {why}.", field=field, hint="Use a folder elsewhere, such as one in your home."
+            )
 
 
 def _check_python(python: str, work: Work) -> None:

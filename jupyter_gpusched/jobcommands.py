@@ -85,13 +85,16 @@ def listed(client: Client, asked: argparse.Namespace) -> list[dict[str, Any]]:
     return views
 
 
-def show_array(client: Client, target: str, *, as_json: bool) -> int:
-    """An array as a whole."""
-    from .describe import array_details
+def show_array(client: Client, target: str, *, as_json: bool, explain: bool) -> int:
+    """An array as a whole, or why its elements wait and how they ended."""
+    from .arraywords import array_details, array_explained
 
     array = client.array(target)
     if as_json:
         print(json.dumps(array, ensure_ascii=False))
+    elif explain:
+        of_another = array["user"] != client.health()["user"]
+        print(array_explained(array, client.jobs(array=target, all_users=of_another)))
     else:
         print(array_details(array))
     return DONE
@@ -116,8 +119,10 @@ def submit_sweep(
 
 def array_submitted(client: Client, array_id: str, ids: Sequence[str], *, wait: bool, as_json: bool) -> int:
     """Say that an array is queued: its id is the last line. Waits for the end of all where that is wanted."""
+    from .describe import jobs_counted
+
     if wait:
-        print(f"array {array_id} of {len(ids)} jobs is queued; waiting for its end", file=sys.stderr)
+        print(f"array {array_id} of {jobs_counted(len(ids))} is queued; waiting for its end", file=sys.stderr)
         try:
             ended = [client.wait(job_id)["phase"] for job_id in ids]
         except KeyboardInterrupt:
@@ -131,7 +136,7 @@ def array_submitted(client: Client, array_id: str, ids: Sequence[str], *, wait: 
         return DONE
     bad = sum(phase != "succeeded" for phase in ended)
     print(
-        f"jupyter gpusched: {bad} of {len(ids)} jobs of array {array_id} did not succeed\n"
+        f"jupyter gpusched: {bad} of {jobs_counted(len(ids))} of array {array_id} did not succeed\n"
         f"  `jupyter gpusched ls --array {array_id}` lists them, `jupyter gpusched resubmit {array_id}` repeats them",
         file=sys.stderr,
     )

@@ -19,7 +19,7 @@ from . import arrays, describe, request
 from .arrays import JobArray, QuietArray
 from .capture import Captured, capture
 from .card import GpuTable, JobTable
-from .core.model import BadRequest, NotAvailable
+from .core.model import BadRequest, NotAvailable, UnknownJob
 from .jobs import Job, JobFailed, QuietJob, job, newest_text, send
 from .options import OptionParser, Parsed, add_array_options, add_job_options, goes_on, parse, read_array
 from .outputs import bounded
@@ -210,12 +210,12 @@ class GpuMagics(Magics):  # type: ignore[misc, unused-ignore]
 
     @line_magic
     def gpuresult(self, line: str) -> Any:
-        """Wait for a job and give back what it left: ``values = %gpuresult ID``.
+        """Wait for a job and give back what it left: ``values = %gpuresult ID``; of an array a list.
 
         The ``--out`` variables of a cell, the value of a function, the notebook with its outputs.
         """
         _, words = _plain(line, _parser("%gpuresult", "What a job gives back."), words=1)
-        return job(words[0]).result()
+        return _results(words[0])
 
     @line_magic
     def gpulease(self, line: str) -> None:  # noqa: ARG002 - refused whatever it says
@@ -319,8 +319,21 @@ def _acted(named: str, answer: describe.View, done: str) -> Any:
     if "ids" not in answer:
         return Job(named)
     count = len(answer["ids"])
-    print(f"{count} job{'' if count == 1 else 's'} {done}")  # noqa: T201 - the answer
+    print(f"{describe.jobs_counted(count)} {done}")  # noqa: T201 - the answer
     return None
+
+
+def _results(named: str) -> Any:
+    """What a job left; of an array what each of its elements left."""
+    try:
+        one = job(named)
+    except UnknownJob as unknown:
+        try:
+            whole = arrays.array(named)
+        except UnknownJob:
+            raise unknown from None
+        return whole.results()
+    return one.result()
 
 
 def _wait_for_all(queued: JobArray) -> None:

@@ -5,8 +5,8 @@ On a host for one user its owner is the administrator. Who did it and why is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -29,13 +29,17 @@ class AlertsHandler(Handler):
 
 
 class OfAdministrators(Handler):
-    """Calls that are an administrator's alone."""
+    """Calls that are an administrator's alone. ``may``: what each method does, to go with "may"."""
+
+    may: ClassVar[Mapping[str, str]] = {}
 
     def admit(self) -> None:
         super().admit()
         if not self.caller.admin:
+            what = self.may.get(self.request.method or "", "run this machine")
             raise NotAllowed(
-                "Only administrators run the machine.", hint="Ask one; `jupyter gpusched doctor` names the service."
+                f"Only administrators may {what}.",
+                hint=f"Administrators here: {self.desk.doorkeeper.administrators()}.",
             )
 
     async def asked(self, kind: type[_Request]) -> _Request:
@@ -49,6 +53,8 @@ class OfAdministrators(Handler):
 
 class QuarantineHandler(OfAdministrators):
     """POST admin/quarantine: no jobs for a card; with ``release`` it gets jobs again. Answers with the card."""
+
+    may: ClassVar[Mapping[str, str]] = {"POST": "take a GPU out of use or give it jobs again"}
 
     async def post(self) -> None:
         asked = await self.asked(wire.QuarantineRequest)
@@ -77,6 +83,8 @@ class QuarantineHandler(OfAdministrators):
 class DrainHandler(OfAdministrators):
     """POST admin/drain: nothing new starts; what runs goes on, and submissions are taken and wait."""
 
+    may: ClassVar[Mapping[str, str]] = {"POST": "drain this machine"}
+
     async def post(self) -> None:
         asked = await self.asked(wire.CauseRequest)
         await self.desk.engine.operate(Drained(self.caller.user, cause_of(asked.cause, "no cause was given")))
@@ -85,6 +93,8 @@ class DrainHandler(OfAdministrators):
 
 class ResumeHandler(OfAdministrators):
     """POST admin/resume: the end of a drain."""
+
+    may: ClassVar[Mapping[str, str]] = {"POST": "end a drain"}
 
     async def post(self) -> None:
         asked = await self.asked(wire.CauseRequest)

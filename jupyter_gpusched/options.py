@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from . import sweeps
 from .core.asked import NOTICE_FORM, read_notice
 from .core.model import BadRequest, NotAvailable
-from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
+from .core.quantities import parse_mib, parse_seconds
 
 SWEEP = "--sweep"
 
@@ -267,7 +267,7 @@ def _amount(name: str, text: str) -> str:
         try:
             parse_mib(text)
         except ValueError as error:
-            raise _refusal(name, str(error), f"For example {option_of(name)} 4G: {MEMORY_FORMS}.") from None
+            raise _refusal(name, str(error), f"For example {option_of(name)} 4G.") from None
     return text
 
 
@@ -275,7 +275,7 @@ def _span(name: str, text: str) -> str:
     try:
         parse_seconds(text, zero=name == "grace")
     except ValueError as error:
-        raise _refusal(name, str(error), f"For example {option_of(name)} 15m: {TIME_FORMS}.") from None
+        raise _refusal(name, str(error), f"For example {option_of(name)} 15m.") from None
     return text
 
 

@@ -7,7 +7,7 @@ and the journal; nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio.to_thread
 
@@ -52,6 +52,8 @@ class LimitsHandler(Handler):
 class AdminLimitsHandler(OfAdministrators):
     """GET admin/limits: all of them. POST: read their file again; they hold from the next pass on."""
 
+    may: ClassVar[Mapping[str, str]] = {"GET": "see the limits of all users", "POST": "have the limits read again"}
+
     def get(self) -> None:
         self.answer(_all_limits(self.desk))
 
@@ -62,6 +64,8 @@ class AdminLimitsHandler(OfAdministrators):
 
 class ReportHandler(OfAdministrators):
     """GET admin/report: what each user had, of the jobs submitted after ``since``."""
+
+    may: ClassVar[Mapping[str, str]] = {"GET": "see the report of all users"}
 
     async def get(self) -> None:
         now = self.desk.engine.clock()
@@ -74,6 +78,8 @@ class ReportHandler(OfAdministrators):
 
 class LogOfEventsHandler(OfAdministrators):
     """GET admin/events: who did what when, oldest first; without ``cursor`` the newest ``limit`` of them."""
+
+    may: ClassVar[Mapping[str, str]] = {"GET": "see who did what"}
 
     async def get(self) -> None:
         store, limit = self.desk.engine.store, int(self.number("limit", 200, most=1000))

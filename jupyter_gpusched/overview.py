@@ -88,7 +88,7 @@ def _amount(name: str, value: Any) -> str:
 
 def report(view: View) -> str:
     """What each user had, those with the most GPU hours first."""
-    rows = [["USER", "JOBS", "GPU HOURS", "FAILED", "WAITS", "RUN", "MEAN WAIT", "LONGEST WAIT"]]
+    rows = [["USER", "JOBS", "GPU HOURS", "FAILED", "WAITING NOW", "RUNNING NOW", "MEAN WAIT", "LONGEST WAIT"]]
     for one in sorted(view["items"], key=lambda one: (-one["gpu_hours"], one["user"])):
         failed = one["failed"] + one["timeout"] + one["lost"]
         rows.append(

@@ -194,7 +194,9 @@ class Host:
             engine.observers.append(history.observe)
             foresight = Foresight(engine)
             engine.observers.append(foresight.observe)
-            admission, growth = Admission(engine, provider, self._access.owners), Growth(engine.folder)
+            hides = (lambda _: None) if fence is None else fence.hides
+            admission = Admission(engine, provider, self._access.owners, hides)
+            growth = Growth(engine.folder)
             doorkeeper = self._access.doorkeeper
             self.desk = Desk(engine, admission, record, self.state, growth, history, means, doorkeeper, foresight)
             self.desk.limits_file = self.config.limits

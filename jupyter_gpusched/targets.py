@@ -31,14 +31,16 @@ _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 class ManyJobs(UnknownJob):
-    """An array was named where one job is meant."""
+    """An array was named where one job is meant. ``some``: one of its jobs."""
 
-    def __init__(self, array_id: JobId) -> None:
+    def __init__(self, array_id: JobId, some: Job) -> None:
+        one = some.id if some.array_index is None else f"{array_id}[{some.array_index}]"
         GpuSchedError.__init__(
             self,
             f"{array_id} is no job but an array or a batch of them.",
             field="id",
-            hint=f"Name one element, such as {array_id}[0]; `jupyter gpusched ls --array {array_id}` lists them.",
+            hint=f"Name one element, such as {one}; `jupyter gpusched ls --array {array_id}` lists them, and "
+            f'jupyter_gpusched.array("{array_id}") shows them in a notebook.',
         )
 
 
@@ -81,7 +83,7 @@ async def find_one(text: str, engine: Engine, sees: Sees) -> Job:
             some = await anyio.to_thread.run_sync(lambda: engine.store.jobs(batch_id=text, limit=1))
             if not some or not sees(some[0].owner):
                 raise
-            raise ManyJobs(text) from None
+            raise ManyJobs(text, some[0]) from None
     target = await find(text, engine, sees)
     if len(target.jobs) != 1:
         raise BadRequest(f"{text} names {len(target.jobs)} jobs, not one.", field="id", hint="Name one element.")

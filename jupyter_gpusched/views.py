@@ -183,6 +183,7 @@ class Views:
             kind="job",
             state=grant.state.value,
             job_id=job.id if own else None,
+            name=job.name if own else None,
             user=job.owner,
             pid=None,
             vram_mib=measured if measured is not None or grant.state is GrantState.RELEASING else grant.promised,

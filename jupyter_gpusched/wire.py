@@ -187,6 +187,7 @@ class Holder(msgspec.Struct, kw_only=True):
     since: float | None
     notebook: str | None
     mine: bool = False  # of the caller
+    name: str | None = None  # of the job
 
 
 class HealthOfGpu(msgspec.Struct, kw_only=True):
@@ -306,6 +307,7 @@ class Health(msgspec.Struct, kw_only=True):
     live_jobs: int = 0  # of the caller, that have not ended
     user: str = ""  # the caller, as the owner of jobs
     admin: bool = False  # whether the caller runs this machine
+    administrators: str = ""  # who does, in words
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

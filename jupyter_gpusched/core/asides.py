@@ -226,9 +226,10 @@ def words(job: Job, jobs: Mapping[JobId, Job]) -> str | None:
     """Why a waiting job is set aside; None for one that is not."""
     if job.held is not None:
         cause = "" if job.held.cause is None else f": {job.held.cause}"
-        if job.held.by == SCHEDULER and job.batch_id is not None:  # which holds all of a batch
-            return f"held by {job.held.by}{cause}; `jupyter gpusched release {job.batch_id}` lets all of them go on"
-        return f"held by {job.held.by}{cause}; `jupyter gpusched release {job.id}` lets it go on"
+        of_all = job.held.by == SCHEDULER and job.batch_id is not None  # which holds all of a batch
+        target, whom = (job.batch_id, "all of them") if of_all else (job.id, "it")
+        how = f"`jupyter gpusched release {target}`, in a notebook `%gpurelease {target}`, lets {whom} go on"
+        return f"held by {job.held.by}{cause}; {how}"
     if job.blocked:
         return _parents_words(list(pending(job, jobs)))
     if job.waits_turn:

@@ -50,6 +50,7 @@ from .model import (
     Stop,
     Terms,
 )
+from .operations import SCHEDULER
 from .quantities import show_seconds
 
 JobEvent = (
@@ -390,9 +391,14 @@ def _ending_sooner(job: Job, event: CancelRequested, now: float) -> Moved:
 
 
 def _held(job: Job, event: HoldRequested, now: float) -> Job:
-    """The first hold stands. Its place in the array is free for another: it queues for one when it is released."""
+    """Its place in the array is free for another: it queues for one when it is released.
+
+    The first hold stands; a person who gives a cause later gives it in the place of the first.
+    """
     if job.held is not None:
-        return job
+        if event.cause in (None, job.held.cause) or event.by == SCHEDULER:
+            return job
+        return replace(job, held=Hold(event.by, event.cause, job.held.since))
     since = now if job.aside_since is None else job.aside_since
     turn = job.throttle is not None
     return replace(job, held=Hold(event.by, event.cause, now), aside_since=since, waits_turn=turn, claim=None)

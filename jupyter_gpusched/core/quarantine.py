@@ -125,7 +125,7 @@ def _shown(gpu: Gpu, order: Quarantine | None) -> Gpu:
 
 def _words(order: Quarantine) -> str:
     if order.kind == "hand":
-        return f"{order.cause} (by {order.by})"
+        return f"{order.cause}, by {order.by}"
     return order.cause if order.kind != "lost" else f"it was lost ({order.cause}) and can be read again"
 
 

@@ -22,7 +22,7 @@ import anyio.to_thread
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
-from jupyter_gpusched.callers import Caller, OwnerOnly, group_names
+from jupyter_gpusched.callers import Caller, OwnerOnly, group_names, in_words
 from jupyter_gpusched.core.model import NotAllowed, Unauthorized, Unavailable
 from jupyter_gpusched.launch.owners import NoSuchOwner, unix_user
 
@@ -102,6 +102,10 @@ class ByHubToken:
             return True
 
         return await anyio.to_thread.run_sync(could_have_jobs)
+
+    def administrators(self) -> str:
+        configured = in_words(self._admins, self._admin_groups)
+        return f"{configured}, and the Hub's own" if configured else "the Hub's own"
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
         if len(self._known) >= _MOST_KNOWN:

@@ -59,13 +59,17 @@ class Fence:
 
         Raises ``NotBehindTheFence`` for a folder that is hidden there, and for a card that the driver does not list.
         """
-        cwd = Path(order.work.cwd)
-        if cwd != self.private and self.private in cwd.parents and not any(map(cwd.is_relative_to, self.shown)):
-            raise NotBehindTheFence(
-                f"its folder {cwd} lies in {self.private}, of which each job has its own here; use another folder"
-            )
+        if (why := self.hides(order.work.cwd)) is not None:
+            raise NotBehindTheFence(f"its folder {order.work.cwd} {why}; use another folder")
         gpus = next((known.gpus for known in order.job.attempts if known.number == order.attempt), ())
         return self._before([grant.gpu for grant in gpus], order.folder)
+
+    def hides(self, path: str) -> str | None:
+        """Why a path is not seen there, as the end of a sentence that begins with it; None for one that is."""
+        at = Path(os.path.normpath(path))
+        if self.private not in at.parents or any(map(at.is_relative_to, self.shown)):
+            return None
+        return f"lies in {self.private}, of which each job has its own here"
 
     def _before(self, gpus: list[str], folder: Path) -> list[str]:
         view = ["--dev-bind", "/", "/", *self._devices(gpus), "--perms", "1777", "--tmpfs", str(self.private)]

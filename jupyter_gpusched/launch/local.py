@@ -125,7 +125,7 @@ class LocalLauncher:
             self._unlaunched(watch, f"it cannot be run: {error}; ask the administrator of this machine")
             return
         except (OSError, ValueError) as error:
-            self._unlaunched(watch, f"its supervisor could not be started: {error}")
+            self._unlaunched(watch, f"it could not be started on this machine: {error}")
             return
         assert watch.child is not None
         assert watch.wake is not None

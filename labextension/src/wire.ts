@@ -118,6 +118,7 @@ export interface Health {
   live_jobs: number;
   user: string;
   admin: boolean;
+  administrators: string;
 }
 
 export interface HealthOfGpu {
@@ -145,6 +146,7 @@ export interface Holder {
   since: number | null;
   notebook: string | null;
   mine: boolean;
+  name: string | null;
 }
 
 export interface JobView {

@@ -39,6 +39,11 @@ export function mib(amount: number | null): string {
   return amount === null ? trans.__('n/a') : `${(amount / 1024).toFixed(1)}G`;
 }
 
+/** An amount that may be far below one GiB. */
+export function little(amount: number): string {
+  return amount < 1024 ? `${Math.round(amount)} MiB` : mib(amount);
+}
+
 export function seconds(span: number): string {
   const whole = Math.max(0, Math.round(span));
   const two = (n: number): string => String(n).padStart(2, '0');

@@ -91,6 +91,7 @@ export function holder(more: Partial<Holder> = {}): Holder {
     since: null,
     notebook: null,
     mine: false,
+    name: null,
     ...more
   };
 }

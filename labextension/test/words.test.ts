@@ -5,12 +5,14 @@ import { test } from 'node:test';
 
 import { sharesOf } from '../src/shares';
 import { speak, trans } from '../src/translation';
-import { expected, holding, lasted, mib, moment, phaseName, progressed, reserved, seconds, sentence, wants } from '../src/words';
+import { expected, holding, lasted, little, mib, moment, phaseName, progressed, reserved, seconds, sentence, wants } from '../src/words';
 import { gpu, holder, job } from './views';
 
 test('missing is n/a and never zero', () => {
   assert.equal(mib(null), 'n/a');
   assert.equal(mib(0), '0.0G');
+  assert.equal(little(17), '17 MiB');
+  assert.equal(little(2048), '2.0G');
 });
 
 test('spans are told as a person would', () => {

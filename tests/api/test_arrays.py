@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 from rest import Rest
@@ -108,7 +109,16 @@ def test_who_names_an_array_where_one_job_is_meant_is_told_so(client, command, b
     for ask in (client.job, client.log, client.spec):
         with pytest.raises(UnknownJob, match="is no job but an array") as refused:
             ask(array_id)
-        assert f"{array_id}[0]" in refused.value.hint
+        named = re.search(r"such as (\S+);", refused.value.hint)[1]
+        assert client.job(named)["array_id"] == array_id
+
+
+def test_of_elements_that_were_resubmitted_only_numbers_that_there_are_are_named(client, command, blocked):
+    array_id, _ = client.submit_array(command("true"), elements(3))
+    again = client.resubmit_any(f"{array_id}[2]", {})["array_id"]
+    with pytest.raises(UnknownJob) as refused:
+        client.log(again)
+    assert f"such as {again}[2];" in refused.value.hint
 
 
 def test_numbers_that_cannot_be_read_are_refused(client, command, blocked):
@@ -150,7 +160,9 @@ def test_only_jobs_that_wait_are_held(client, command, blocked):
     waiting = client.submit(command("true"))
     view = client.hold(waiting, "first the other")
     assert view["held"]["cause"] == "first the other"
-    assert view["waiting"].endswith(f": first the other; `jupyter gpusched release {waiting}` lets it go on")
+    assert f": first the other; `jupyter gpusched release {waiting}`" in view["waiting"]
+    assert f"`%gpurelease {waiting}`" in view["waiting"]
+    assert client.hold(waiting, "later")["held"]["cause"] == "later"
     assert client.release_job(waiting)["held"] is None
 
 
@@ -248,6 +260,10 @@ def test_a_terminal_submits_a_sweep_and_acts_on_it(client, host, tmp_path, monke
     assert client.log(f"{array_id}[3]").startswith(b"['2', '2']")
     assert cli.main(["show", array_id]) == 0
     assert "4: 2 failed, 2 succeeded" in capsys.readouterr().out
+    assert cli.main(["show", "--explain", array_id]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"{array_id}: 2 succeeded · 2 failed"
+    assert told[1].startswith("2 failed ([2-3]): exit code 1; the first says: ['2', '1']")
     assert cli.main(["ls", "--array", array_id]) == 0
     assert "train.py[3]" in capsys.readouterr().out
     assert cli.main(["ls", "--array", array_id, "--phase", "running"]) == 0

@@ -44,7 +44,7 @@ def test_a_quarantined_card_gets_no_jobs_and_those_on_it_go_on(client, command):
     assert done["attempts"][0]["gpus"][0]["index"] != index
     waits = client.submit(command("true", vram="1G", preferred_gpus=[str(index)], gpus=2))
     words = wait_for(lambda: client.job(waits)["waiting"], "no reason")
-    assert f"GPU {index} is quarantined (a fan is loud (by {view['user']}))" in words
+    assert f"GPU {index} is quarantined (a fan is loud, by {view['user']})" in words
     (alert,) = client.alerts()
     assert (alert["kind"], alert["gpu_index"], alert["severity"]) == ("quarantined", index, "warning")
     client.cancel(running, grace="0s")

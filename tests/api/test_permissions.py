@@ -132,9 +132,26 @@ def seen(reply, job):
     return reply.status, reply.body.decode().replace(job, UNKNOWN), headers
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "what"),
+    [
+        ("GET", "admin/report", "see the report of all users"),
+        ("GET", "admin/events", "see who did what"),
+        ("GET", "admin/limits", "see the limits of all users"),
+        ("POST", "admin/limits", "have the limits read again"),
+        ("POST", "admin/drain", "drain this machine"),
+    ],
+)
+def test_whoever_may_not_is_told_what_was_asked_for_and_who_may(queue, method, path, what):
+    error = queue.ask("bob", method, path).json["error"]
+    assert error["message"] == f"Only administrators may {what}."
+    assert error["hint"] == "Administrators here: root2."
+
+
 @pytest.mark.parametrize("row", OF_ADMINS, ids=lambda row: f"{row.method} {row.path}")
 def test_the_machine_is_run_by_administrators_alone(queue, row):
-    assert queue.ask("bob", row.method, row.path, row.body).status == 403
+    refused = queue.ask("bob", row.method, row.path, row.body)
+    assert (refused.status, "root2" in refused.json["error"]["hint"]) == (403, True)
     assert queue.ask(None, row.method, row.path, row.body).status == 401
     assert queue.ask("root2", row.method, row.path, row.body).status == row.own
 

@@ -9,7 +9,8 @@ import pytest
 from rest import Rest
 
 from jupyter_gpusched import submission
-from jupyter_gpusched.core.model import BadRequest, GpuSchedError, NeverFits, NotAvailable, UnknownJob
+from jupyter_gpusched.core.model import BadRequest, GpuSchedError, Kind, NeverFits, NotAvailable, UnknownJob, Work
+from jupyter_gpusched.drafts import refuse_hidden
 
 
 def test_a_command_runs_on_a_card_and_its_view_says_where(client, command):
@@ -123,6 +124,17 @@ def test_a_missing_script_is_refused_with_the_place_where_it_was_looked_for(clie
         client.submit({"path": "train.py", "cwd": str(tmp_path), "vram": "1G"})
     assert refused.value.field == "path"
     assert str(tmp_path / "train.py") in refused.value.message
+
+
+def test_a_folder_or_script_that_the_job_would_not_see_is_refused_before_anything_is_queued(tmp_path):
+    (tmp_path / "t.py").write_text("")
+    hides = lambda path: "lies in /tmp" if path.startswith(str(tmp_path)) else None  # noqa: E731
+    script = Work(Kind.SCRIPT, "/", {}, path=str(tmp_path / "t.py"))
+    for work, field in ((Work(Kind.COMMAND, str(tmp_path), {}, argv=("true",)), "cwd"), (script, "path")):
+        with pytest.raises(BadRequest, match="lies in /tmp") as refused:
+            refuse_hidden(work, hides)
+        assert refused.value.field == field
+    refuse_hidden(Work(Kind.SCRIPT, "/", {}, path="t.py"), hides)
 
 
 def test_an_empty_cell_is_refused(client):

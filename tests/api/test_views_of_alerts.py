@@ -79,4 +79,4 @@ def test_what_processes_with_an_open_card_run_is_told_to_their_user_and_to_admin
 
 def test_everybody_sees_who_quarantined_a_card_and_why():
     health = shown("bob").gpus()[1].health
-    assert (health.status, health.by, health.cause) == ("quarantined", "ann", "a fan is loud (by ann)")
+    assert (health.status, health.by, health.cause) == ("quarantined", "ann", "a fan is loud, by ann")

@@ -40,7 +40,7 @@ def test_the_machine_is_drained_and_resumed_and_a_card_taken_out_of_use_and_give
     tab.get_by_role("button", name="Quarantine… GPU 1").click()
     give_cause(page, "a fan is loud")
     row = tab.get_by_test_id("gpusched-cards").get_by_role("row").nth(2)
-    expect(row).to_contain_text("quarantined · a fan is loud (by ")
+    expect(row).to_contain_text("quarantined · a fan is loud, by ")
     row.get_by_role("button").click()
     expect(row).to_contain_text("gets jobs")
     assert [gpu["health"]["status"] for gpu in lab.ask("gpus")["items"]] == ["ok", "ok"]

@@ -115,7 +115,7 @@ class FakeHost:
         self.listened.wait(10)
 
     def health(self):
-        return {"gpu_cause": "no driver is loaded"}
+        return {"gpu_cause": "no driver is loaded", "user": "ada"}
 
     def gpus(self):
         return self.cards

@@ -100,12 +100,30 @@ def test_old_figures_of_a_card_are_said_to_be_old_and_who_has_memory_outside_the
     assert "script" not in Tags(GpuTable([fresh])._repr_html_()).tags
 
 
+def test_the_table_of_cards_names_who_holds_how_much_since_when_and_of_own_jobs_and_those_of_all_to_an_admin_the_job(
+    a_gpu,
+):
+    of_another = {"kind": "job", "state": "held", "job_id": None, "name": None, "user": "bob", "mine": False,
+                  "vram_mib": 900, "promised_mib": 10240, "since": 810.0, "notebook": None}  # fmt: skip
+    own = {**of_another, "job_id": "abcd1234", "name": "train\n", "user": "ann", "mine": True}
+    to_an_admin = {**own, "mine": False}
+    going = {**own, "state": "releasing", "vram_mib": 512}
+    card = a_gpu(holders=[of_another, own, to_an_admin, going], sampled_at=1000.0)
+    assert gpus_table([card], now=1000.0).splitlines()[2:] == [
+        "GPU 0: 10.0G promised to bob, for 3m10s",
+        "GPU 0: 10.0G promised to job abcd1234 (train), for 3m10s",
+        "GPU 0: 10.0G promised to job abcd1234 (train) of ann, for 3m10s",
+        "GPU 0: 0.5G being freed by job abcd1234 (train), for 3m10s",
+    ]
+
+
 def test_an_empty_job_table_says_how_to_begin():
     assert "%%gpujob" in repr(JobTable([]))
 
 
 def test_the_gpu_table_shows_use_promise_and_the_mark(a_gpu):
-    holder = {"kind": "job", "job_id": "abcd1234"}
+    holder = {"kind": "job", "state": "held", "job_id": "abcd1234", "name": EVIL, "user": "ann", "mine": True,
+              "vram_mib": 6144, "promised_mib": 6144, "since": None}  # fmt: skip
     shown = GpuTable([a_gpu(holders=[holder]), a_gpu(1, used_mib=None, simulated=False, name=EVIL)])
     first, second = repr(shown).splitlines()[1:3]
     assert "6.0G [########..]" in first

@@ -133,6 +133,20 @@ def test_show_tells_everything_or_why_it_waits(fake_host, capsys, a_view):
     assert json.loads(run(capsys, "show", "abcd1234", "--json")[1])["id"] == "abcd1234"
 
 
+def test_show_explain_of_an_array_tells_each_reason_once_with_the_elements_it_holds_for(fake_host, capsys, a_view):
+    for number in range(4):
+        words = "waits for its turn" if number else "no card has room"
+        fake_host.views[f"elem000{number}"] = a_view(
+            f"elem000{number}", array_id="array001", array_index=number, waiting=words, position=number + 1
+        )
+    fake_host.views["elem0002"] |= {"held": {"by": "ann", "cause": "later", "since": 1.0}}
+    assert run(capsys, "show", "array001", "--explain")[1].splitlines()[1:] == [
+        "1 queued ([0]): no card has room",
+        "2 queued ([1,3]): waits for its turn",
+        "1 queued ([2]): held by ann: later; `jupyter gpusched release array001` lets it go on",
+    ]
+
+
 def test_logs_are_the_bytes_and_nothing_else(fake_host, capfdbinary, a_view):
     raw = b"\xff\xfe 1%\r100%\n" + b"x" * 3_000_000
     fake_host.views["abcd1234"] = a_view()

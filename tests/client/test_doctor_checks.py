@@ -213,6 +213,15 @@ def test_a_host_is_described_with_its_cards(environ, host):
     assert look(environ, "gpus").summary == "GPU 0 Simulated 8G 8.0G (SIMULATED)"
 
 
+@pytest.mark.parametrize(("kind", "own"), [("system", False), ("hub", False), ("serve", True)])
+def test_who_uses_a_service_has_no_place_of_the_own_and_is_told_who_administers(environ, host, kind, own):
+    host.answers["health"] |= {"kind": kind, "administrators": "ann and members of gpu-admins"}
+    environ = {**environ, "GPUSCHED_SOCKET": host.server_address}
+    found = {check.name: check.summary for check in doctor.checks(environ)}
+    assert {"state folder", "database", "socket"}.isdisjoint(found) is not own
+    assert ("administrators: ann and members of gpu-admins" in found["host"]) is not own
+
+
 def test_a_degraded_host_and_a_sick_card_are_warnings(environ, host):
     host.answers["health"] |= {"status": "degraded", "causes": ["the disk is full"]}
     host.answers["gpus"]["items"][0]["health"] = {"status": "lost", "cause": "fell off the bus"}

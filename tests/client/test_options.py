@@ -79,7 +79,8 @@ def test_a_bad_amount_is_refused_naming_the_option_and_the_forms(text):
     error = refused("--vram", text)
     assert error.message.startswith("--vram: ")
     assert error.field == "vram"
-    assert "4096M" in error.hint
+    assert "4096M" in error.message
+    assert error.hint == "For example --vram 4G."
 
 
 @pytest.mark.parametrize("text", ["4G", "4GB", "4GiB", "4096M", "0.5G"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jupyter_gpusched.core.asides import UnknownParent
-from jupyter_gpusched.core.asked import After, Member
+from jupyter_gpusched.core.asked import After, Hold, Member
 from jupyter_gpusched.core.explain import positions, waiting
 from jupyter_gpusched.core.messages import (
     CancelRequested,
@@ -146,7 +146,8 @@ def test_a_held_job_does_not_start_until_it_is_released(world):
     world.end("blocker1")
     world.sleep(500)
     assert why(world, "waiting1") == (
-        "held by ann: the data are not there yet; `jupyter gpusched release waiting1` lets it go on"
+        "held by ann: the data are not there yet; "
+        "`jupyter gpusched release waiting1`, in a notebook `%gpurelease waiting1`, lets it go on"
     )
     world.tell(ReleaseRequested("waiting1", "ann"))
     assert world.phase("waiting1") is Phase.RUNNING
@@ -157,9 +158,20 @@ def test_a_second_hold_and_a_second_release_change_nothing(world):
     world.submit(job("blocker1", gpus=2, vram=20 * G))
     world.submit(job("waiting1", vram=20 * G))
     world.tell(HoldRequested("waiting1", "ann"))
-    assert not apply(world.state, HoldRequested("waiting1", "bob", "too"), world.now).changes
+    assert not apply(world.state, HoldRequested("waiting1", "bob"), world.now).changes
     world.tell(ReleaseRequested("waiting1", "ann"))
     assert not apply(world.state, ReleaseRequested("waiting1", "ann"), world.now).changes
+
+
+def test_a_cause_that_a_person_gives_later_stands_and_the_hold_is_as_old_as_it_is(world):
+    world.submit(job("blocker1", gpus=2, vram=20 * G))
+    world.submit(job("waiting1", vram=20 * G))
+    world.tell(HoldRequested("waiting1", "ann"))
+    since = world.state.jobs["waiting1"].held.since
+    world.sleep(50)
+    world.tell(HoldRequested("waiting1", "ann", "later"))
+    world.tell(HoldRequested("waiting1", "gpusched", "three have failed"))
+    assert world.state.jobs["waiting1"].held == Hold("ann", "later", since)
 
 
 def test_no_cards_are_kept_for_a_held_job(world):
@@ -282,7 +294,7 @@ def test_three_quick_failures_in_a_row_hold_what_of_the_batch_still_waits(world)
     assert held[0].cause == (
         "3 jobs of its batch failed within 30s of their start in the same way (the last, elem0002: said why)"
     )
-    assert why(world, "elem0004").endswith("; `jupyter gpusched release array001` lets all of them go on")
+    assert why(world, "elem0004").endswith("`%gpurelease array001`, lets all of them go on")
     assert world.running() == {"other001"}
     for number in range(3, 10):
         world.tell(ReleaseRequested(f"elem{number:04d}", "ann"))

@@ -135,6 +135,8 @@ def test_a_job_on_an_instance_of_a_card_keeps_the_cards_files(fence):
 def test_a_folder_in_tmp_is_told_rather_than_missed(fence):
     with pytest.raises(NotBehindTheFence, match="of which each job has its own here"):
         fence.command(order(cwd=str(fence.private / "project")))
+    assert "of which each job has its own here" in fence.hides(str(fence.private / "project"))
+    assert fence.hides(f"{fence.private}/../elsewhere") is None
     assert fence.command(order(cwd=str(fence.private)))
     shown = replace(fence, shown=(fence.private / "project",))
     assert str(fence.private / "project") in shown.command(order(cwd=str(fence.private / "project")))

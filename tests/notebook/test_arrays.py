@@ -78,6 +78,7 @@ def test_a_line_magic_sweeps_over_a_script_and_acts_on_its_array(shell, tmp_path
     shell.run_line_magic("gpucancel", f"{runs.id}[2]")
     assert capsys.readouterr().out == "3 jobs held\n2 jobs released\n1 job cancelled\n"
     assert shell.run_line_magic("gpurelease", runs[0].id) == runs[0]
+    assert repr(gs.map(defined("def f(x): return x")["f"], [1], gpus=0)).endswith(": 1 job>")
     blocker.cancel("0s")
     runs.wait()
     assert runs[1].logs() == "['2-x', '{c}']\n"
@@ -122,6 +123,11 @@ def test_what_failed_is_repeated_and_what_succeeded_is_not(tmp_path):
     flag.touch()
     again = runs.resubmit_failed()
     assert (again.results(), [row["index"] for row in again.table()]) == ([1, 3], [1, 3])
+    assert [again[number].view["array_index"] for number in (1, 3, -1)] == [1, 3, 3]
+    assert (again[1], again[3], again[2:], again[-2:]) == (*again, [again[3]], list(again))
+    assert gs.array(again.id)[3] == gs.job(f"{again.id}[3]") == pickle.loads(pickle.dumps(again))[3]
+    with pytest.raises(IndexError, match=r"has no element 0; its elements are \[1,3\]"):
+        again[0]
     assert again.resubmit_failed() == []
     assert len(runs.resubmit_failed(name="other")) == 2  # they have still failed
 
@@ -154,6 +160,24 @@ def test_an_array_can_be_awaited_pickled_found_again_and_shown(tmp_path):
     assert len(runs[3:5]) == 2
     with pytest.raises(UnknownJob):
         gs.array("zzzzzzzz")
+
+
+def test_results_and_outputs_of_an_array_are_those_of_its_elements(shell, capsys):
+    runs = gs.map(defined("def f(x): print('seen', x); return x")["f"], range(2), gpus=0, cpus=1)
+    assert shell.run_line_magic("gpuresult", runs.id) == [0, 1]
+    assert shell.run_line_magic("gpuresult", f"{runs.id}[1]") == 1
+    capsys.readouterr()
+    runs.show()
+    assert capsys.readouterr().out.splitlines() == [
+        f"{runs.id}[0], job {runs[0].id}:",
+        "seen 0",
+        f"{runs.id}[1], job {runs[1].id}:",
+        "seen 1",
+    ]
+    with pytest.raises(UnknownJob, match="is no job but an array"):
+        shell.run_line_magic("gpulogs", runs.id)
+    with pytest.raises(UnknownJob, match="zzzzzzzz"):
+        shell.run_line_magic("gpuresult", "zzzzzzzz")
 
 
 def test_a_table_becomes_a_data_frame(tmp_path):

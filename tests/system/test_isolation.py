@@ -73,17 +73,16 @@ def test_a_running_job_is_cancelled_after_the_service_was_killed_and_restarted(i
     assert ann.ended(job)["phase"] == "cancelled"
 
 
-def test_a_folder_that_jobs_do_not_see_is_told(isolating, ann, tmp_path):
+def test_a_folder_that_jobs_do_not_see_is_refused_at_submission(isolating, ann, tmp_path):
     folder = Path("/tmp") / f"gs-{uuid.uuid4().hex}"
     folder.mkdir()
     folder.chmod(0o755)
     try:
-        job = ann.submit("true", cwd=str(folder))
-        view = ann.ended(job)
+        status, answer = ann.ask("POST", "jobs", {"argv": ["true"], "gpus": 0, "cwd": str(folder)})[:2]
     finally:
         folder.rmdir()
-    assert view["phase"] == "failed"
-    assert "of which each job has its own here" in view["message"]
+    assert (status, answer["error"]["field"]) == (422, "cwd")
+    assert "of which each job has its own here" in answer["error"]["message"]
 
 
 def test_health_and_doctor_say_which_isolation_is_on(isolating, ann):
