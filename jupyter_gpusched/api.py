@@ -62,7 +62,7 @@ class HealthHandler(Handler):
                 socket=record.socket,
                 gpu_cause=desk.engine.gpus.cause,
                 ending=desk.means.ending,
-                notices=desk.means.notices,
+                notices=desk.means.notices if self.caller.admin else [],
                 isolation=desk.means.isolation,
                 drained=drained(desk.engine.state.operations.drain),
                 live_jobs=sum(not job.phase.final for job in live),

@@ -125,7 +125,7 @@ def expected(view: View, now: float | None = None) -> str | None:
         return None
     now = time.time() if now is None else now
     at, earliest, latest = (time_of_day(moment, now) for moment in (view["estimated_start"], *spread))
-    return f"starts at about {at} ({earliest} to {latest})"
+    return f"starts at about {at}" + (f" ({earliest} to {latest})" if earliest != latest else "")
 
 
 def time_of_day(at: float, now: float) -> str:

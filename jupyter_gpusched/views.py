@@ -304,7 +304,7 @@ def job_view(
         parent_id=job.parent_id,
         array_id=job.array_id,
         tags=list(job.tags),
-        simulated=simulated,
+        simulated=simulated and job.request.gpus > 0,
         held=_held(job),
         after=list(job.after.jobs) if job.after is not None else [],
         array_index=job.array_index,

@@ -282,8 +282,8 @@ class Drained(msgspec.Struct, kw_only=True):
 class Health(msgspec.Struct, kw_only=True):
     """``GET health``. ``gpu_cause`` says in one sentence why there is no card.
 
-    ``ending`` is how the processes of a job are found when they are ended; ``notices`` are what a
-    person should know of this machine though nothing is broken.
+    ``ending`` is how the processes of a job are found when they are ended; ``notices`` are what
+    an administrator should know of this machine though nothing is broken; others are told of none.
     """
 
     status: str  # ok | degraded

@@ -63,7 +63,7 @@ def uncontrolled(homes: Homes | None) -> str | None:
         return "there are no cgroups for its jobs"
     if homes.controllers == {"memory", "cpu"}:
         return None
-    return f"it may not turn on controllers in {homes.base} (DelegateSubgroup={SUBGROUP} in its unit lets it)"
+    return f"the service may not turn on controllers in {homes.base} (DelegateSubgroup={SUBGROUP} in its unit lets it)"
 
 
 def entering(path: str) -> list[str]:

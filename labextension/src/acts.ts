@@ -2,6 +2,8 @@
 
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 
+import { resubmitArray } from './api';
+import { rangesOf } from './arraywords';
 import { store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
@@ -9,26 +11,35 @@ import { canBeHeld, isFinal, isHeld } from './words';
 
 const AT_ONCE = 8;
 
-/** Cancel these jobs after one question; `send` if all of them can be ended by one request. */
-export async function cancelAll(views: readonly JobView[], send?: () => Promise<void>): Promise<void> {
+/** Cancel these jobs, or what is left of an array of this name, after one question; `send` if one request can. */
+export async function cancelAll(views: readonly JobView[], array = '', send?: () => Promise<void>): Promise<void> {
   const going = views.filter(view => !isFinal(view));
   if (!going.length) {
     return;
   }
   const running = going.filter(view => view.phase !== 'queued').length;
-  const named = going.length === 1 ? (going[0]?.name ?? '') : '';
+  const many = going.length;
+  const one = many === 1 && !array;
   const { button } = await showDialog({
-    title: named ? trans.__('Cancel %1?', named) : trans._n('Cancel %1 job?', 'Cancel %1 jobs?', going.length),
-    body: running
-      ? trans._n(
-          '%1 of them has started: what it has not saved is lost.',
-          '%1 of them have started: what they have not saved is lost.',
-          running
-        )
-      : trans.__('None of them has started.'),
+    title: array
+      ? trans._n('Cancel the array %2 (%1 job)?', 'Cancel the array %2 (%1 jobs)?', many, array)
+      : one
+        ? trans.__('Cancel %1?', going[0]?.name ?? '')
+        : trans._n('Cancel %1 job?', 'Cancel %1 jobs?', many),
+    body: one
+      ? running
+        ? trans.__('It has started: what it has not saved is lost.')
+        : trans.__('It has not started yet.')
+      : running
+        ? trans._n(
+            '%1 has started: what it has not saved is lost.',
+            '%1 have started: what they have not saved is lost.',
+            running
+          )
+        : trans.__('None of them has started.'),
     buttons: [
       Dialog.cancelButton({ label: trans.__('Keep') }),
-      Dialog.warnButton({ label: trans._n('Cancel job', 'Cancel %1 jobs', going.length) })
+      Dialog.warnButton({ label: trans._n('Cancel job', 'Cancel jobs', many) })
     ]
   });
   if (button.accept) {
@@ -36,9 +47,23 @@ export async function cancelAll(views: readonly JobView[], send?: () => Promise<
   }
 }
 
-/** Queue the same work again; true when all of it was queued. */
+/** Queue the same work again as a job by itself. */
+export async function resubmitOne(view: JobView): Promise<boolean> {
+  return each([view], ({ id }) => store.resubmit(id));
+}
+
+/** Queue the same work again, elements of an array as an array; true when all of it was queued. */
 export async function resubmitAll(views: readonly JobView[]): Promise<boolean> {
-  return each(views, view => store.resubmit(view.id));
+  const lots = new Map<string, JobView[]>();
+  for (const view of views) {
+    const of = view.array_index === null ? view.id : (view.array_id ?? view.id);
+    lots.set(of, lots.get(of) ?? []);
+    lots.get(of)?.push(view);
+  }
+  return each([...lots], ([id, lot]) => {
+    const numbers = lot.flatMap(view => view.array_index ?? []);
+    return id === lot[0]?.id ? store.resubmit(id) : resubmitArray(id, `[${rangesOf(numbers)}]`);
+  });
 }
 
 /** Those that wait do not start until they are released. */
@@ -71,7 +96,7 @@ export function wordsOf(error: unknown): string {
 }
 
 /** All of them, a few at once, so that a sweep of thousands leaves room for other requests. */
-async function each(views: readonly JobView[], act: (view: JobView) => Promise<unknown>): Promise<boolean> {
+async function each<Item>(views: readonly Item[], act: (view: Item) => Promise<unknown>): Promise<boolean> {
   const failed: string[] = [];
   for (let at = 0; at < views.length; at += AT_ONCE) {
     const results = await Promise.allSettled(views.slice(at, at + AT_ONCE).map(act));

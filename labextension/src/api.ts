@@ -71,9 +71,9 @@ export async function actOnArray(id: string, act: 'cancel' | 'release'): Promise
   await ask(`${pathOf(id)}/${act}`, { method: 'POST', body: '{}' });
 }
 
-/** Queue those elements again that did not succeed; the id of the array that they make. */
-export async function resubmitArray(id: string): Promise<string> {
-  const answer = await ask(`${pathOf(id)}/resubmit`, { method: 'POST', body: JSON.stringify(keyed({})) });
+/** Queue those elements again that did not succeed, or these; the id of the array that they make. */
+export async function resubmitArray(id: string, elements = ''): Promise<string> {
+  const answer = await ask(`${pathOf(id)}${encodeURIComponent(elements)}/resubmit`, { method: 'POST', body: JSON.stringify(keyed({})) });
   return ((await answer.json()) as { array_id: string }).array_id;
 }
 

@@ -8,9 +8,10 @@ import * as React from 'react';
 import { IconButton } from './actions';
 import { cancelAll, wordsOf } from './acts';
 import { actOnArray, resubmitArray } from './api';
-import { Counts, countsOf, endedOf, failedWords, nameOf, standing } from './arraywords';
+import { Counts, countsOf, endedOf, failedWords, nameOf } from './arraywords';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
+import { Stand } from './phase';
 import { Bar } from './progressbar';
 import { List } from './queue';
 import { elementRows } from './rows';
@@ -118,7 +119,7 @@ function Body({ id, name, elements, counts, cardOf }: BodyProps): JSX.Element {
         {elements.length > 0 && <ArrayActions id={id} elements={elements} counts={counts} />}
       </div>
       <div className="gpusched-facts" data-testid="gpusched-facts">
-        <code>{id}</code> · {standing(counts)}
+        <code>{id}</code> · <Stand counts={counts} />
       </div>
       {ended < counts.count && (
         <Bar percent={(100 * ended) / counts.count} words={trans.__('%1 of %2 done', ended, counts.count)} />
@@ -151,7 +152,8 @@ function Elements({ elements, open }: { elements: JobView[]; open: (id: string) 
 
 function ArrayActions({ id, elements, counts }: { id: string; elements: JobView[]; counts: Counts }): JSX.Element {
   const going = elements.filter(view => !isFinal(view));
-  const toRepeat = !going.length && counts.count > (counts.phases['succeeded'] ?? 0);
+  const toRepeat = going.length ? 0 : counts.count - (counts.phases['succeeded'] ?? 0);
+  const again = trans.__('Run %1 again', toRepeat);
   const act = (asked: Promise<unknown>): void => {
     asked.catch((error: unknown) => Notification.error(wordsOf(error), { autoClose: 5000 }));
   };
@@ -171,13 +173,13 @@ function ArrayActions({ id, elements, counts }: { id: string; elements: JobView[
       <IconButton icon={copyIcon} name="copy-array" label={trans.__('Copy the id')} onClick={() => Clipboard.copyToSystem(id)} />
       {elements.some(isHeld) &&
         button('release', trans.__('Release'), trans.__('Release array %1', id), () => act(actOnArray(id, 'release')))}
-      {toRepeat &&
-        button('resubmit', trans.__('Run what failed again'), trans.__('Run what failed of array %1 again', id), () =>
+      {toRepeat > 0 &&
+        button('resubmit', again, `${again}: ${id}`, () =>
           act(resubmitArray(id).then(again => store.wantArray(again)))
         )}
       {going.length > 0 &&
         button('cancel', trans.__('Cancel'), trans.__('Cancel what is left of %1', id), () =>
-          act(cancelAll(going, () => actOnArray(id, 'cancel')))
+          act(cancelAll(going, nameOf(elements), () => actOnArray(id, 'cancel')))
         )}
     </div>
   );

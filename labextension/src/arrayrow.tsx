@@ -3,7 +3,8 @@
 import * as React from 'react';
 
 import { cancelAll, resubmitAll } from './acts';
-import { countsOf, failedWords, nameOf, standing } from './arraywords';
+import { countsOf, failedWords, nameOf, standing, toRepeat } from './arraywords';
+import { Stand } from './phase';
 import { Row } from './rows';
 import { trans } from './translation';
 import { isFinal } from './words';
@@ -25,7 +26,6 @@ export function ArrayRow(props: Props): JSX.Element {
   const stop = active ? 0 : -1;
   const name = nameOf(row.views);
   const counts = countsOf(row.views);
-  const stands = standing(counts);
   const failed = failedWords(row.views, counts);
   const ended = row.views.filter(isFinal).length;
   return (
@@ -72,8 +72,8 @@ export function ArrayRow(props: Props): JSX.Element {
           </button>
           <span className="gpusched-count">{trans._n('%1 job', '%1 jobs', row.views.length)}</span>
         </div>
-        <div className="gpusched-facts" title={`${stands} · ${row.id}`}>
-          {stands} · <code>{row.id}</code>
+        <div className="gpusched-facts" title={`${standing(counts)} · ${row.id}`}>
+          <Stand counts={counts} /> · <code>{row.id}</code>
         </div>
         {failed && (
           <div className="gpusched-why" title={failed} data-testid="gpusched-failed">
@@ -97,16 +97,16 @@ export function ArrayRow(props: Props): JSX.Element {
 
 /** What is most likely wanted: the end of what goes on, or what failed once more. */
 function Act({ row, name, stop }: { row: Props['row']; name: string; stop: number }): JSX.Element | null {
-  const going = row.views.filter(view => !isFinal(view));
-  const failed = row.views.filter(view => isFinal(view) && view.phase !== 'succeeded');
-  if (going.length) {
+  const failed = toRepeat(row.views);
+  const again = trans.__('Run %1 again', failed.length);
+  if (!row.views.every(isFinal)) {
     return (
       <button
         type="button"
         className="gpusched-button"
         tabIndex={stop}
         aria-label={trans.__('Cancel what is left of %1', name)}
-        onClick={() => void cancelAll(going)}
+        onClick={() => void cancelAll(row.views, name)}
       >
         {trans.__('Cancel')}
       </button>
@@ -117,10 +117,10 @@ function Act({ row, name, stop }: { row: Props['row']; name: string; stop: numbe
       type="button"
       className="gpusched-button"
       tabIndex={stop}
-      aria-label={trans.__('Resubmit what failed of %1', name)}
+      aria-label={`${again}: ${name}`}
       onClick={() => void resubmitAll(failed)}
     >
-      {trans.__('Resubmit')}
+      {again}
     </button>
   ) : null;
 }

@@ -24,7 +24,8 @@ export function elementOf(view: Pick<JobView, 'array_id' | 'array_index' | 'swee
   return [...index, ...values].join(', ');
 }
 
-const ORDER = ['running', 'starting', 'stopping', 'queued', 'succeeded', 'failed', 'timeout', 'lost', 'cancelled'];
+/** What failed comes first: it is what is not to be missed where words are cut off. */
+const ORDER = ['failed', 'timeout', 'lost', 'running', 'starting', 'stopping', 'queued', 'succeeded', 'cancelled'];
 
 /** How many of its elements there are, how many in which phase, and how many of those that wait are held. */
 export type Counts = Pick<ArrayView, 'count' | 'phases' | 'held'>;
@@ -43,13 +44,18 @@ export function standing(counts: Counts): string {
 }
 
 /** How many jobs are in which phase, without those that are held. */
-export function tally({ phases, held }: Counts): string[] {
+export function tally(counts: Counts): string[] {
+  return tallied(counts).map(([, words]) => words);
+}
+
+/** The same, each beside the name of its phase. */
+export function tallied({ phases, held }: Counts): [string, string][] {
   const place = (phase: string): number => (ORDER.indexOf(phase) + ORDER.length + 1) % (ORDER.length + 1);
   return Object.entries(phases)
     .map(([phase, many]): [string, number] => [phase, phase === 'queued' ? many - held : many])
     .filter(([, many]) => many > 0)
     .sort(([a], [b]) => place(a) - place(b))
-    .map(([phase, many]) => `${many} ${phaseName(phase)}`);
+    .map(([phase, many]) => [phase, `${many} ${phaseName(phase)}`]);
 }
 
 export function endedOf({ phases }: Counts): number {
@@ -60,6 +66,25 @@ const NAMED = 5;
 
 export function hasFailed({ phase }: Pick<JobView, 'phase'>): boolean {
   return phase === 'failed' || phase === 'timeout' || phase === 'lost';
+}
+
+/** Those that ended otherwise than succeeded. */
+export function toRepeat(views: readonly JobView[]): JobView[] {
+  return views.filter(view => isFinal(view) && view.phase !== 'succeeded');
+}
+
+/** Numbers of elements as their host reads them: `0-2,5`. */
+export function rangesOf(numbers: readonly number[]): string {
+  const runs: [number, number][] = [];
+  for (const number of [...numbers].sort((a, b) => a - b)) {
+    const last = runs[runs.length - 1];
+    if (last && number <= last[1] + 1) {
+      last[1] = number;
+    } else {
+      runs.push([number, number]);
+    }
+  }
+  return runs.map(([from, to]) => (from === to ? from : `${from}-${to}`)).join();
 }
 
 /** Which of its elements failed: the first of them, with the reason of the very first, and how many more. */

@@ -7,7 +7,14 @@ import { trans } from './translation';
 import { JobView } from './wire';
 import { canBeHeld, isFinal, isHeld } from './words';
 
-export function Chosen({ chosen, clear }: { chosen: JobView[]; clear: () => void }): JSX.Element | null {
+interface Props {
+  chosen: JobView[];
+  /** Those that run again if it is asked for. */
+  again: JobView[];
+  clear: () => void;
+}
+
+export function Chosen({ chosen, again, clear }: Props): JSX.Element | null {
   if (!chosen.length) {
     return null;
   }
@@ -49,10 +56,11 @@ export function Chosen({ chosen, clear }: { chosen: JobView[]; clear: () => void
       <button
         type="button"
         className="gpusched-button"
-        onClick={() => void resubmitAll(chosen).then(done => done && clear())}
+        disabled={!again.length}
+        onClick={() => void resubmitAll(again).then(done => done && clear())}
         data-testid="gpusched-resubmit-chosen"
       >
-        {trans.__('Resubmit')}
+        {trans.__('Run %1 again', again.length)}
       </button>
       <button type="button" className="gpusched-button" onClick={clear}>
         {trans.__('Clear')}

@@ -2,7 +2,8 @@
 
 import { JupyterFrontEnd } from '@jupyterlab/application';
 
-import { cancelAll, holdAll, releaseAll, resubmitAll } from './acts';
+import { cancelAll, holdAll, releaseAll, resubmitAll, resubmitOne } from './acts';
+import { nameOf, toRepeat } from './arraywords';
 import { store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
@@ -11,19 +12,34 @@ import { canBeHeld, isFinal, isHeld } from './words';
 const SELECTOR = '#jupyter-gpusched-panel .gpusched-entry';
 
 interface Offer {
-  readonly label: string;
+  readonly label: (views: JobView[], array: string) => string;
   /** Which of the jobs it is for; it is offered if there are any. */
-  readonly fits: (view: JobView) => boolean;
-  readonly act: (views: JobView[]) => unknown;
+  readonly of: (views: JobView[]) => JobView[];
+  /** What to do with those, and with an array of this name if it is one. */
+  readonly act: (views: JobView[], array: string) => unknown;
 }
 
 export function addContextMenu(app: JupyterFrontEnd, open: (id: string) => void): void {
+  const those = (fits: (view: JobView) => boolean) => (views: JobView[]) => views.filter(fits);
+  const ended = (views: JobView[]): JobView[] => (views.length > 1 ? toRepeat(views) : views.filter(isFinal));
   const offers: Record<string, Offer> = {
-    'gpusched:context-open': { label: trans.__('Details'), fits: () => true, act: views => open(views[0]?.id ?? '') },
-    'gpusched:context-hold': { label: trans.__('Hold'), fits: canBeHeld, act: holdAll },
-    'gpusched:context-release': { label: trans.__('Release'), fits: isHeld, act: releaseAll },
-    'gpusched:context-resubmit': { label: trans.__('Resubmit'), fits: isFinal, act: resubmitAll },
-    'gpusched:context-cancel': { label: trans.__('Cancel…'), fits: view => !isFinal(view), act: cancelAll }
+    'gpusched:context-open': {
+      label: () => trans.__('Details'),
+      of: views => (views.length > 1 ? [] : views),
+      act: views => open(views[0]?.id ?? '')
+    },
+    'gpusched:context-hold': { label: () => trans.__('Hold'), of: those(canBeHeld), act: holdAll },
+    'gpusched:context-release': { label: () => trans.__('Release'), of: those(isHeld), act: releaseAll },
+    'gpusched:context-resubmit': {
+      label: (views, array) => (array ? trans.__('Run %1 again', views.length) : trans.__('Resubmit')),
+      of: ended,
+      act: (views, array) => (array ? resubmitAll(views) : views.map(resubmitOne))
+    },
+    'gpusched:context-cancel': {
+      label: () => trans.__('Cancel…'),
+      of: those(view => !isFinal(view)),
+      act: (views, array) => cancelAll(views, array)
+    }
   };
   const clicked = (): JobView[] => {
     const id = app.contextMenuHitTest(node => node.classList.contains('gpusched-entry'))?.dataset['jobId'];
@@ -31,11 +47,12 @@ export function addContextMenu(app: JupyterFrontEnd, open: (id: string) => void)
     const job = id === undefined ? undefined : jobs.get(id);
     return job ? [job] : [...jobs.values()].filter(view => id !== undefined && view.array_id === id);
   };
-  Object.entries(offers).forEach(([command, { label, fits, act }], rank) => {
+  const arrayOf = (views: JobView[]): string => (views.length > 1 ? nameOf(views) : '');
+  Object.entries(offers).forEach(([command, { label, of, act }], rank) => {
     app.commands.addCommand(command, {
-      label,
-      isVisible: () => clicked().some(fits),
-      execute: () => void act(clicked().filter(fits))
+      label: () => label(of(clicked()), arrayOf(clicked())),
+      isVisible: () => of(clicked()).length > 0,
+      execute: () => void act(of(clicked()), arrayOf(clicked()))
     });
     app.contextMenu.addItem({ command, selector: SELECTOR, rank });
   });

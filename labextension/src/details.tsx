@@ -4,7 +4,7 @@
 import { MainAreaWidget } from '@jupyterlab/apputils';
 import * as React from 'react';
 
-import { cancelAll, holdAll, releaseAll, resubmitAll } from './acts';
+import { cancelAll, holdAll, releaseAll, resubmitOne } from './acts';
 import { Simulated } from './bars';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
@@ -123,7 +123,7 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
         <button
           type="button"
           className="gpusched-button"
-          onClick={() => void resubmitAll([view])}
+          onClick={() => void resubmitOne(view)}
           data-testid="gpusched-resubmit"
         >
           {trans.__('Resubmit')}

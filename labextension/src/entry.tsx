@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { moveJob, resubmitAll } from './acts';
+import { moveJob, resubmitOne } from './acts';
 import { elementOf } from './arraywords';
 import { CancelButton } from './cancel';
 import { Held, Phase, QuietWhy } from './phase';
@@ -96,7 +96,7 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
             className="gpusched-button"
             tabIndex={stop}
             aria-label={trans.__('Resubmit job %1', view.name)}
-            onClick={() => void resubmitAll([view])}
+            onClick={() => void resubmitOne(view)}
             data-testid="gpusched-resubmit"
           >
             {trans.__('Resubmit')}

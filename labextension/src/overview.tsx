@@ -14,7 +14,7 @@ export function Overview(props: OfJob): JSX.Element {
   const { view } = props;
   const { spec } = useKept(props, 'spec');
   const now = useNow(false);
-  const at = (moment_s: number | null): string => (moment_s === null ? '' : moment(moment_s, now));
+  const at = (moment_s: number | null): string => (moment_s === null ? '' : moment(moment_s, now, true));
   const facts: [string, string][] = [
     [trans.__('Submitted'), at(view.submitted_at)],
     [trans.__('Started'), at(view.started_at)],
@@ -77,7 +77,7 @@ function Attempts({ attempts, now }: { attempts: readonly AttemptView[]; now: nu
             <tr key={attempt.number}>
               <td>{attempt.number}</td>
               <td>{attempt.outcome === null ? trans.__('under way') : phaseName(attempt.outcome)}</td>
-              <td>{attempt.started_at === null ? '' : moment(attempt.started_at, now)}</td>
+              <td>{attempt.started_at === null ? '' : moment(attempt.started_at, now, true)}</td>
               <td>
                 {attempt.started_at === null ? '' : seconds((attempt.ended_at ?? Date.now() / 1000) - attempt.started_at)}
               </td>

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { Counts, hasFailed, standing, tallied } from './arraywords';
 import { trans } from './translation';
 import { JobView } from './wire';
 import { isFinal, isHeld, phaseName } from './words';
@@ -25,6 +26,24 @@ export function Held({ view }: { view: JobView }): JSX.Element | null {
       {trans.__('held')}
     </span>
   ) : null;
+}
+
+/** How the elements of an array stand, what failed as a label at the front. */
+export function Stand({ counts }: { counts: Counts }): JSX.Element {
+  const failed = tallied(counts).filter(([phase]) => hasFailed({ phase }));
+  const rest = standing(counts).split(' · ').slice(failed.length).join(' · ');
+  return (
+    <>
+      {failed.map(([phase, words], index) => (
+        <React.Fragment key={phase}>
+          {index > 0 && ' · '}
+          <span className="gpusched-phase gpusched-is-failed">{words}</span>
+        </React.Fragment>
+      ))}
+      {failed.length > 0 && rest && ' · '}
+      {rest}
+    </>
+  );
 }
 
 /** A sentence on why it waits, how it ended, or that it uses more than it asked for; told when it changes. */

@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import { cancelAll, moveJob } from './acts';
 import { ArrayRow } from './arrayrow';
+import { nameOf, toRepeat } from './arraywords';
 import { Chosen } from './chosen';
 import { Entry } from './entry';
 import { useNow } from './hooks';
@@ -131,7 +132,7 @@ export function List({ rows, now, open, toggle }: ListProps): JSX.Element {
   };
   return (
     <>
-      <Chosen chosen={chosen} clear={selection.clear} />
+      <Chosen chosen={chosen} again={chosenOf(rows, selection.chosen, toRepeat)} clear={selection.clear} />
       <div
         ref={box}
         className="gpusched-list"
@@ -239,20 +240,24 @@ function keyedArray(
     return true;
   }
   if (event.key === 'Delete' || event.key === 'Backspace') {
-    void cancelAll(chosen.length ? chosen : row.views);
+    void (chosen.length ? cancelAll(chosen) : cancelAll(row.views, nameOf(row.views)));
     return true;
   }
   return false;
 }
 
-/** The jobs that are chosen, each once: an array that is chosen is all of its elements. */
-function chosenOf(rows: readonly Row[], ids: ReadonlySet<string>): JobView[] {
+/** The jobs that are chosen, each once: an array that is chosen is all of its elements, or those that are `meant`. */
+function chosenOf(
+  rows: readonly Row[],
+  ids: ReadonlySet<string>,
+  meant: (views: readonly JobView[]) => readonly JobView[] = views => views
+): JobView[] {
   const found = new Map<string, JobView>();
   for (const row of rows) {
     if (row.kind === 'job' && ids.has(row.view.id)) {
       found.set(row.view.id, row.view);
     } else if (row.kind === 'array' && ids.has(row.id)) {
-      row.views.forEach(view => found.set(view.id, view));
+      meant(row.views).forEach(view => found.set(view.id, view));
     }
   }
   return [...found.values()];

@@ -61,7 +61,7 @@ export function Events(props: OfJob): JSX.Element {
       <tbody>
         {events.map(event => (
           <tr key={event.seq}>
-            <td>{moment(event.at, now)}</td>
+            <td>{moment(event.at, now, true)}</td>
             <td>{event.kind}</td>
             <td>{moreOf(event.detail)}</td>
           </tr>

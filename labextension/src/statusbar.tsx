@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { freeWords } from './freewords';
+import { freeByCard, freeWords } from './freewords';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { LiveWidget } from './live';
@@ -33,7 +33,7 @@ function Item({ active, open }: { active: boolean; open: () => void }): JSX.Elem
     <button
       type="button"
       className={`gpusched-status-button${standing ? ' gpusched-away' : ''}`}
-      title={standing || trans.__('GPUs and jobs: click to open the panel')}
+      title={standing || [freeByCard(state), trans.__('GPUs and jobs: click to open the panel')].filter(Boolean).join('\n')}
       onClick={open}
       data-testid="gpusched-status"
     >

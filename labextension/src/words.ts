@@ -59,10 +59,11 @@ export function seconds(span: number): string {
   return `${Math.floor(whole / 86400)}d${two(Math.floor((whole % 86400) / 3600))}h`;
 }
 
-/** A moment in the reader's own time: the hour today, with the day before that. */
-export function moment(at: number, now: number): string {
+/** A moment in the reader's own time: the hour today, with the day before that; `exact` ones have seconds. */
+export function moment(at: number, now: number, exact = false): string {
   const date = new Date(at * 1000);
-  const time = date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  const two = '2-digit' as const;
+  const time = date.toLocaleTimeString([], { hour: two, minute: two, ...(exact && { second: two }) });
   return date.toDateString() === new Date(now * 1000).toDateString() ? time : `${date.toLocaleDateString()} ${time}`;
 }
 
@@ -118,9 +119,12 @@ export function sentence(view: JobView): string {
 export function expected(view: JobView, now: number): string {
   const at = view.phase === 'queued' ? view.estimated_start : null;
   const [earliest, latest] = view.estimated_start_range ?? [];
-  return at === null || earliest === undefined || latest === undefined
-    ? ''
-    : trans.__('starts at about %1 (%2 to %3)', moment(at, now), moment(earliest, at), moment(latest, at));
+  if (at === null || earliest === undefined || latest === undefined) {
+    return '';
+  }
+  const [from, to] = [moment(earliest, at), moment(latest, at)];
+  const about = trans.__('starts at about %1', moment(at, now));
+  return from === to ? about : trans.__('%1 (%2 to %3)', about, from, to);
 }
 
 /** For whom a card is kept, from when to when and why, and who may still be there then. */

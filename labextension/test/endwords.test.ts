@@ -34,7 +34,7 @@ test('an array counts elements that the page knows no more, and those that had e
   const all = elements('succeeded', 'failed', 'succeeded', 'succeeded');
   const { news } = newsOf(all.slice(0, 2), all.slice(1), notCancelled);
   assert.deepEqual(news, [
-    { words: 'Array sweep: 4 jobs have ended, 3 succeeded, 1 failed', type: 'warning', job: 'e1' }
+    { words: 'Array sweep: 4 jobs have ended, 1 failed, 3 succeeded', type: 'warning', job: 'e1' }
   ]);
 });
 
@@ -54,5 +54,5 @@ test('a few jobs are told of singly and many that end at once together', () => {
   assert.equal(words(many.slice(0, 3)).length, 3);
   assert.deepEqual(words(many), ['5 GPU jobs have ended; all succeeded.']);
   const some = [...many.slice(0, 4), job('x', { phase: 'failed' })];
-  assert.deepEqual(words(some), ['5 GPU jobs have ended; 4 succeeded, 1 failed.']);
+  assert.deepEqual(words(some), ['5 GPU jobs have ended; 1 failed, 4 succeeded.']);
 });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { freeWords } from '../src/freewords';
+import { freeByCard, freeWords } from '../src/freewords';
 import { Alert, Reservation } from '../src/wire';
 import { gpu } from './views';
 
@@ -15,20 +15,20 @@ function reservation(more: Partial<Reservation> = {}): Reservation {
 }
 
 function free(...reservations: Reservation[]): string {
-  return freeWords({ gpus: [gpu({ available_mib: 12288 }), gpu({ reservations })], alerts: [] });
+  return freeWords({ gpus: [gpu({ available_mib: 12288 }), gpu({ index: 1, reservations })], alerts: [] });
 }
 
 test('a card that is kept for others now is not free, one that is kept for me or kept later is', () => {
-  assert.equal(free(), '36.0G free');
-  assert.equal(free(reservation()), '12.0G free');
-  assert.equal(free(reservation({ user: null })), '12.0G free');
-  assert.equal(free(reservation({ mine: true })), '36.0G free');
-  assert.equal(free(reservation({ active: false })), '36.0G free');
+  assert.equal(free(), '24.0G free on GPU 1');
+  assert.equal(free(reservation()), '12.0G free on GPU 0');
+  assert.equal(free(reservation({ user: null })), '12.0G free on GPU 0');
+  assert.equal(free(reservation({ mine: true })), '24.0G free on GPU 1');
+  assert.equal(free(reservation({ active: false })), '24.0G free on GPU 1');
 });
 
 test('a card that gets no jobs has nothing free', () => {
   const health = { status: 'quarantined', cause: 'a fan is loud', since: 1, by: 'root' };
-  assert.equal(freeWords({ gpus: [gpu(), gpu({ health })], alerts: [] }), '24.0G free');
+  assert.equal(freeWords({ gpus: [gpu({ health }), gpu({ index: 1 })], alerts: [] }), '24.0G free on GPU 1');
 });
 
 test('nothing is called free on a machine where nothing new starts', () => {
@@ -38,6 +38,14 @@ test('nothing is called free on a machine where nothing new starts', () => {
   };
   assert.equal(freeWords({ gpus: [gpu()], alerts: [alert] }), 'drained');
   assert.equal(freeWords({ gpus: [gpu()], alerts: [{ ...alert, kind: 'overuse' }] }), '24.0G free');
+});
+
+test('where no card has room, none is named; where one points, each says what it has', () => {
+  const gpus = [gpu({ available_mib: 0 }), gpu({ index: 1, available_mib: 0 })];
+  assert.equal(freeWords({ gpus, alerts: [] }), '0.0G free');
+  const kept = gpu({ index: 1, reservations: [reservation()] });
+  const told = freeByCard({ gpus: [gpu({ available_mib: 2048 }), kept, gpu({ index: 2, available_mib: null })] });
+  assert.equal(told, 'GPU 0: 2.0G free\nGPU 1: 0.0G free\nGPU 2: n/a free');
 });
 
 test('without cards, or with cards that say nothing, no figure is made up', () => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { countsOf, elementOf, failedWords, nameOf, standing } from '../src/arraywords';
+import { countsOf, elementOf, failedWords, nameOf, rangesOf, standing, toRepeat } from '../src/arraywords';
 import { elementRows, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
 import { JobView } from '../src/wire';
@@ -67,7 +67,7 @@ test('an array of which one element is left by a filter is that job', () => {
 
 test('an array says how its elements stand; held ones are told by themselves', () => {
   const held = job('e3', { array_id: 'sweep', held: { by: 'ann', cause: null, since: 1 } });
-  assert.equal(standing(countsOf([...ELEMENTS, held])), '1 running · 1 queued · 1 failed · 1 held');
+  assert.equal(standing(countsOf([...ELEMENTS, held])), '1 failed · 1 running · 1 queued · 1 held');
   assert.equal(nameOf(ELEMENTS), 'lr');
   assert.equal(nameOf([job('a', { name: 'resnet50' }), job('b', { name: 'resnet50' })]), 'resnet50');
   assert.equal(nameOf([job('a', { name: '0.1' }), job('b', { name: '0.01' })]), '0.1');
@@ -83,6 +83,13 @@ test('an array names what failed of it, with the reason of the first, and how ma
   const counted = { count: 900, phases: { failed: 40, timeout: 2 }, held: 0 };
   assert.equal(failedWords(two, counted), 'failed: #3 (exit code 3: no), #4 and 40 more');
   assert.equal(failedWords(ELEMENTS.slice(2), countsOf(ELEMENTS.slice(2))), '');
+});
+
+test('what runs again of an array is what ended and did not succeed, named by number', () => {
+  const ends = ['succeeded', 'failed', 'running', 'cancelled', 'queued'].map((phase, n) => job(`p${n}`, { phase }));
+  assert.deepEqual(toRepeat(ends).map(view => view.id), ['p1', 'p3']);
+  assert.equal(rangesOf([12, 0, 3, 2, 1, 9]), '0-3,9,12');
+  assert.equal(rangesOf([7]), '7');
 });
 
 test('rows with a sentence are taller', () => {

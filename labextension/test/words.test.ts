@@ -19,6 +19,13 @@ test('spans are told as a person would', () => {
   assert.deepEqual([5, 65, 3700, 90000].map(seconds), ['5s', '1m05s', '1h01m', '1d01h']);
 });
 
+test('a moment has its day where that is not today, and seconds where they are asked for', () => {
+  const at = new Date(2026, 2, 2, 19, 32, 7).getTime() / 1000;
+  assert.match(moment(at, at), /^\d+:32\b(?!:)/);
+  assert.match(moment(at, at, true), /^\d+:32:07\b/);
+  assert.match(moment(at, at + 86400, true), /2026.* \d+:32:07\b/);
+});
+
 test('what a job asks for', () => {
   assert.equal(wants(job('a')), '4.0G on 1 GPU');
   assert.equal(wants(job('a', { gpus_requested: 2 })), '4.0G on each of 2 GPUs');
@@ -37,6 +44,8 @@ test('a waiting job says why, where it stands and when it is expected to start',
   assert.equal(expected(told, at), `starts at about ${about} (${from} to ${to})`);
   const tomorrow = expected(told, at - 86400);
   assert.equal(tomorrow, `starts at about ${moment(at, at - 86400)} (${from} to ${to})`, 'the day is said once');
+  const one = job('a', { estimated_start: at, estimated_start_range: [at, at + 20] });
+  assert.equal(expected(one, at), `starts at about ${about}`, 'one minute is no range');
   assert.equal(expected(job('a', { estimated_start: null }), at), '');
   assert.equal(lasted(waits, 130), 'waiting for 30s');
 });

@@ -214,6 +214,14 @@ def test_everybody_is_told_who_one_is_and_whether_one_runs_the_machine(queue):
     assert [(one["user"], one["admin"]) for one in told] == [("ann", False), ("root2", True)]
 
 
+def test_what_is_to_be_mended_on_the_machine_is_told_to_administrators_alone(queue):
+    desk = queue.desk
+    desk.means = replace(desk.means, counted_only="the service may not turn on controllers")
+    (notice,) = queue.ask("root2", "GET", "health").json["notices"]
+    assert notice == "Host memory and CPUs of jobs are counted, not limited: the service may not turn on controllers."
+    assert queue.ask("bob", "GET", "health").json["notices"] == []
+
+
 def test_what_others_run_beside_the_queue_is_told_to_nobody_but_them_and_administrators(queue):
     """A process that the driver lists, and one that only has the device open: who, how much, since when."""
     listed = Foreign(4711, 2048, "ann", 1.0, kernel=True, notebook=f"/home/ann/{SECRET}.ipynb")

@@ -23,6 +23,10 @@ def test_a_command_runs_on_a_card_and_its_view_says_where(client, command):
     assert view["simulated"]
 
 
+def test_a_job_that_asks_for_no_card_is_not_called_simulated(client):
+    assert not client.job(client.submit({"argv": ["true"], "gpus": 0}))["simulated"]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

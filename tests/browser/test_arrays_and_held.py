@@ -60,7 +60,7 @@ def array(lab, page):
 def test_an_array_is_one_row_that_tells_how_its_elements_stand_and_opens(page, array):
     expect(array).to_have_count(1)
     expect(array).to_contain_text("4 jobs")
-    expect(array).to_contain_text("1 running · 1 queued · 1 failed · 1 held")
+    expect(array).to_contain_text("1 failed · 1 running · 1 queued · 1 held")
     entries = page.find("panel").get_by_test_id("gpusched-entry")
     expect(entries).to_have_count(1)
     opener = array.get_by_role("button", name="sweep", exact=False).first
@@ -133,12 +133,13 @@ def test_an_array_tells_what_failed_and_what_is_left_of_it_is_cancelled(page, ar
     array.focus()
     page.page.keyboard.press("Delete")
     dialog = page.page.locator(".jp-Dialog")
-    expect(dialog).to_contain_text("Cancel 3 jobs?")
-    dialog.get_by_role("button", name="Cancel 3 jobs").click()
+    expect(dialog).to_contain_text("Cancel the array sweep (3 jobs)?")
+    expect(dialog).to_contain_text("1 has started: what it has not saved is lost.")
+    dialog.get_by_role("button", name="Cancel jobs").click()
     cancelled = {("cancel", f"elem000{index}") for index in (1, 2, 3)}
     wait_for(lambda: page.page.wait_for_timeout(10) or set(page.acts.asked) == cancelled, "they are not cancelled")
     expect(array).to_contain_text("1 failed · 3 cancelled")
-    expect(array.get_by_role("button", name="Resubmit what failed of sweep")).to_have_count(1)
+    expect(array.get_by_role("button", name="Run 4 again: sweep")).to_have_count(1)
 
 
 def test_a_real_array_is_held_released_and_runs_to_its_end(lab, page):

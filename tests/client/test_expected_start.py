@@ -49,3 +49,7 @@ def test_a_card_says_for_whom_it_is_kept():
     )
     nobodys = {**one, "user": None, "cause": None, "active": True, "reaching_in": 0}
     assert "reserved for work outside the queue until 17:00" in gpu_notes([a_gpu(1, reservations=[nobodys])], AT)
+
+
+def test_a_range_within_one_minute_is_none():
+    assert expected({**WAITS, "estimated_start_range": [AT, AT + 20]}, AT) == "starts at about 14:20"

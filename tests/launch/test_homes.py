@@ -58,6 +58,7 @@ def test_elsewhere_jobs_have_cgroups_without_limits_and_it_is_said(hierarchy, mo
     monkeypatch.setattr(cgroup, "own_cgroup", lambda mount, root: f"{mount}/user.slice")
     found = open_homes(hierarchy[0])
     assert (found.base, found.controllers) == (f"{hierarchy[0].mount}/user.slice", frozenset())
+    assert uncontrolled(found).startswith("the service may not turn on controllers in")
     assert "DelegateSubgroup=host" in uncontrolled(found)
     assert uncontrolled(None) == "there are no cgroups for its jobs"
     monkeypatch.setattr(cgroup, "own_cgroup", lambda mount, root: None)
