@@ -350,7 +350,7 @@ def _variables() -> str:
 
 
 _PHASES = {
-    "queued": "waits; `waiting` says for what, with numbers, and `position` is its place, null while it is set aside",
+    "queued": "waits; `waiting` says for what, with numbers, and `position` is its place",
     "starting": "has its cards; its process is being started",
     "running": "its process runs",
     "stopping": "is being ended, or what its main process left behind is",

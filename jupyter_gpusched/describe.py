@@ -110,7 +110,7 @@ def ending(view: View) -> str | None:
 def sentence(view: View) -> str | None:
     """Why it waits, what is wrong with it, or how it ended."""
     if view["phase"] == "queued":
-        place = f" (number {view['position']} in the queue)" if view["position"] else ""
+        place = f" (number {view['position']} in the queue)" if view["position"] and view.get("in_line", True) else ""
         starts = expected(view)
         return f"{one_line(view['waiting']) or 'waiting'}{place}" + (f"; {starts}" if starts else "")
     if view["overuse_mib"] is not None:

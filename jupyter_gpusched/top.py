@@ -6,7 +6,6 @@ without an event. Not on a terminal it prints how things stand, once. It never a
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import signal
@@ -134,8 +133,7 @@ def _sorted(views: list[View]) -> list[View]:
     def order(view: View) -> tuple[int, float, float]:
         if view["phase"] in FINAL:
             return len(_ORDER), -(view["ended_at"] or 0.0), 0.0
-        last = math.inf if view["phase"] == "queued" else 0.0  # who is set aside has no number
-        return _ORDER[view["phase"]], view["position"] or last, view["started_at"] or view["submitted_at"]
+        return _ORDER[view["phase"]], view["position"] or 0, view["started_at"] or view["submitted_at"]
 
     return sorted(views, key=order)
 

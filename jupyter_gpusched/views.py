@@ -98,7 +98,7 @@ class Views:
         )
 
     def _position(self, job: Job) -> int | None:
-        """None for one that is set aside, or waits no more in this state."""
+        """None for one that waits no more in this state."""
         return self.standing.position(job) if job.id in self.state.jobs else None
 
     def past(self, job: Job) -> wire.JobView:
@@ -278,6 +278,7 @@ def job_view(
         waiting=waiting,
         explanation=explanation,
         position=position,
+        in_line=job.phase is Phase.QUEUED and not job.set_aside,
         estimated_start=None if start is None else start.at,
         estimated_start_range=None if start is None else [start.earliest, start.latest],
         vram_mib=job.request.vram,

@@ -6,7 +6,6 @@ panel, as far as both say the same.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,8 +109,7 @@ def _in_order(views: Sequence[describe.View], arrays: Mapping[str, ArrayNow]) ->
     def rank(view: describe.View) -> tuple[int, float, float]:
         if stage(view) == 2:
             return 2, -(view["ended_at"] or 0), 0.0
-        last = math.inf if view["phase"] == "queued" else 0.0  # who is set aside has no number
-        return stage(view), view["position"] or last, view["submitted_at"]
+        return stage(view), view["position"] or 0, view["submitted_at"]
 
     return sorted(views, key=rank)
 

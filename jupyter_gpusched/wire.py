@@ -125,6 +125,8 @@ class JobView(msgspec.Struct, kw_only=True):
     overuse_mib  how much more than its promise it uses on a card, while it does.
     cap          cooperative | off: whether frameworks in it are asked to stay within the promise; null = no promise.
     estimated_start_range  between which two moments it will probably start, earliest and latest.
+    in_line      false while something other than room keeps it from starting: it is held, waits for other jobs or
+                 for its turn in its array; its position is then behind those that stand in line.
     after        the jobs that must have ended before it may start.
     array_index  its number in its array, from 0.
     sweep        the variables that it was given as an element of a sweep.
@@ -140,6 +142,7 @@ class JobView(msgspec.Struct, kw_only=True):
     waiting: str | None
     explanation: list[str] | None
     position: int | None
+    in_line: bool
     estimated_start: float | None
     estimated_start_range: list[float] | None
     vram_mib: int | None

@@ -32,7 +32,7 @@ Bars = tuple[frozenset[GpuUuid], tuple[str, ...], float | None] | None
 
 
 def positions(state: State, now: float) -> dict[JobId, int]:
-    """The place of every queued job that is not set aside, from 1, in the order in which jobs are looked at."""
+    """The place of every queued job, from 1, in the order in which jobs are looked at; then those set aside, by age."""
     return Standing(state, now).positions()
 
 

@@ -1,7 +1,5 @@
 """Who stands where in the queue at one moment, and where somebody would stand who has come since.
 
-Who is set aside (is held, waits for other jobs or for its turn in an array) stands in no line and has no number.
-
 To put a deep queue in order takes as long as thousands of decisions, and many look at it: what was
 worked out a moment ago serves them too. Nothing is decided here.
 """
@@ -23,12 +21,13 @@ class Standing:
         self._facts = Facts(state, now)
         self._places = placed(state, self._facts)
         self._ranks: dict[JobId, int] = {job_id: at for at, (_, job_id) in enumerate(self._places, start=1)}
+        aside = enumerate((job_id for _, job_id in state.asides.waiting), start=len(self._places) + 1)
+        self._aside: dict[JobId, int] = {job_id: at for at, job_id in aside}
 
-    def position(self, job: Job) -> int | None:
-        """From 1, in the order in which jobs are looked at; None for one that is set aside."""
-        return None if job.set_aside else self._position(job)
-
-    def _position(self, job: Job) -> int:
+    def position(self, job: Job) -> int:
+        """From 1, in the order in which jobs are looked at; those that are set aside come last, by age."""
+        if job.set_aside:
+            return self._aside.get(job.id) or len(self._places) + len(self._aside) + 1
         rank = self._ranks.get(job.id)
         if rank is not None:
             return rank
@@ -37,12 +36,12 @@ class Standing:
         return bisect_left(self._places, (place, job.id)) + 1
 
     def positions(self) -> dict[JobId, int]:
-        """Of everybody who waited in line then."""
-        return dict(self._ranks)
+        """Of everybody who waited then."""
+        return self._ranks | self._aside
 
     def words(self, job: Job) -> str:
         """Its place, and who is before it, without saying whose jobs they are."""
-        at = self._position(job)
+        at = self.position(job)
         known = (self.state.jobs.get(job_id) for _, job_id in self._places[: at - 1])
         before = [other for other in known if other is not None]
         urgent = sum(other.priority is Priority.HIGH for other in before)

@@ -49,12 +49,7 @@ export function rowsOf(
   const arrays = arraysOf(groups);
   const last = Number.MAX_SAFE_INTEGER;
   groups.running.sort((a, b) => (a.started_at ?? last) - (b.started_at ?? last));
-  groups.waiting.sort(
-    (a, b) =>
-      (a.position ?? last) - (b.position ?? last) ||
-      a.submitted_at - b.submitted_at ||
-      (a.array_index ?? 0) - (b.array_index ?? 0)
-  );
+  groups.waiting.sort((a, b) => (a.position ?? last) - (b.position ?? last) || a.submitted_at - b.submitted_at);
   groups.today.sort(newestFirst);
   groups.earlier.sort(newestFirst);
   const told = new Set<string>();

@@ -160,6 +160,7 @@ export interface JobView {
   waiting: string | null;
   explanation: string[] | null;
   position: number | null;
+  in_line: boolean;
   estimated_start: number | null;
   estimated_start_range: number[] | null;
   vram_mib: number | null;

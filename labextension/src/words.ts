@@ -107,7 +107,7 @@ export function progressed(view: JobView): string {
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {
     const why = view.waiting ?? trans.__('waiting');
-    return view.position ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
+    return view.position && view.in_line ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
   }
   if (isFinal(view)) {
     return view.phase === 'succeeded' ? '' : ending(view);

@@ -14,6 +14,7 @@ export function job(id: string, more: Partial<JobView> = {}): JobView {
     waiting: null,
     explanation: null,
     position: null,
+    in_line: true,
     estimated_start: null,
     estimated_start_range: null,
     vram_mib: 4096,

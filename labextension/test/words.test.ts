@@ -36,7 +36,7 @@ test('what a job asks for', () => {
 test('a waiting job says why, where it stands and when it is expected to start', () => {
   const waits = job('a', { waiting: 'needs 4G', position: 3, estimated_start: 160 });
   assert.equal(sentence(waits), 'needs 4G (number 3 in the queue)');
-  const held = job('a', { waiting: 'held by ann', position: null, held: { by: 'ann', cause: null, since: 1 } });
+  const held = job('a', { waiting: 'held by ann', position: 4, in_line: false, held: { by: 'ann', cause: null, since: 1 } });
   assert.equal(sentence(held), 'held by ann');
   const at = new Date(2026, 2, 2, 14, 20).getTime() / 1000;
   const told = job('a', { estimated_start: at, estimated_start_range: [at - 1800, at + 3000] });

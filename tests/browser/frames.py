@@ -32,7 +32,7 @@ def holder(**more: Any) -> dict[str, Any]:
 def job(job_id: str, **more: Any) -> dict[str, Any]:
     return {
         "id": job_id, "kind": "cell", "name": job_id, "user": "ann", "phase": "running", "reason": None,
-        "message": None, "waiting": None, "position": None, "estimated_start": None,
+        "message": None, "waiting": None, "position": None, "in_line": True, "estimated_start": None,
         "estimated_start_range": None, "vram_mib": 4096,
         "gpus_requested": 1, "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal",
         "submitted_at": 1.7e9, "started_at": 1.7e9, "ended_at": None, "exit_code": None, "signal": None,

@@ -17,7 +17,8 @@ from jupyter_gpusched.card import MIME
 expect.set_options(timeout=30_000)
 
 HELD = job(
-    "held0001", phase="queued", started_at=None, position=None, waiting="held by ann: one of them failed before it",
+    "held0001", phase="queued", started_at=None, position=4, in_line=False,
+    waiting="held by ann: one of them failed before it",
     held={"by": "ann", "cause": None, "since": 1.7e9},
 )  # fmt: skip
 

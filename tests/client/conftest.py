@@ -17,8 +17,8 @@ def a_view(job_id="abcd1234", phase="queued", **changes):
     view = {
         "id": job_id, "kind": "cell", "name": "train()", "user": "ada", "phase": phase, "reason": None,
         "message": None, "waiting": "needs 6.0G on 1 GPU; best is GPU 0: 2.0G free" if phase == "queued" else None,
-        "position": 1 if phase == "queued" else None, "explanation": None, "estimated_start": None,
-        "estimated_start_range": None,
+        "position": 1 if phase == "queued" else None, "in_line": phase == "queued",
+        "explanation": None, "estimated_start": None, "estimated_start_range": None,
         "vram_mib": 6144, "gpus_requested": 1,
         "gpus": [], "cpus": None, "memory_mib": None, "priority": "normal", "submitted_at": 1000.0, "started_at": None,
         "ended_at": None, "exit_code": None, "signal": None, "used_vram_mib": None, "peak_vram_mib": None,

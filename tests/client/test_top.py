@@ -29,15 +29,12 @@ def test_without_a_terminal_it_prints_how_things_stand_once(fake_host, capsys, a
 
 def test_a_picture_has_running_jobs_first_then_the_queue_in_its_order_then_what_ended(a_view, a_gpu):
     picture = top.Picture()
-    jobs = [
-        a_view("aside001", position=None),
-        *(a_view("queued02", position=2), a_view("queued01", position=1), a_view("running1", phase="running")),
-    ]
+    jobs = [a_view("queued02", position=2), a_view("queued01", position=1), a_view("running1", phase="running")]
     picture.take({"type": "snapshot", "jobs": jobs, "gpus": [a_gpu()]}, 1.0)
     gone = a_view("ended001", phase="succeeded", ended_at=5.0)
     picture.take({"type": "job", "event": "exited", "job": gone}, 2.0)
-    rows = [line.split()[0] for line in picture.lines(100, 40, 3.0)[-5:]]
-    assert rows == ["running1", "queued01", "queued02", "aside001", "ended001"]
+    rows = [line.split()[0] for line in picture.lines(100, 40, 3.0)[-4:]]
+    assert rows == ["running1", "queued01", "queued02", "ended001"]
     picture.take({"type": "job", "event": "deleted", "job": gone}, 2.0)
     assert "ended001" not in "\n".join(picture.lines(100, 40, 3.0))
 

@@ -17,7 +17,6 @@ from jupyter_gpusched.core.messages import (
     Submitted,
 )
 from jupyter_gpusched.core.model import Claim, IllegalTransition, Phase
-from jupyter_gpusched.core.standing import Standing
 from jupyter_gpusched.core.state import State, apply
 from tests.core.conftest import SETTINGS, G, World, card, grant, job
 
@@ -194,12 +193,11 @@ def test_a_held_job_cannot_be_placed_and_a_running_one_not_held(world):
         apply(world.state, HoldRequested("running1", "ann"), world.now)
 
 
-def test_those_set_aside_stand_in_no_line_and_can_be_put_in_an_order(world):
+def test_those_set_aside_stand_behind_all_others_and_can_be_put_in_an_order(world):
     world.submit(job("blocker1", gpus=2, vram=20 * G))
     world.submit(*[job(f"waiting{n}", vram=20 * G) for n in range(3)])
     world.tell(HoldRequested("waiting0", "ann"))
-    assert positions(world.state, world.now) == {"waiting1": 1, "waiting2": 2}
-    assert Standing(world.state, world.now).position(world.state.jobs["waiting0"]) is None
+    assert positions(world.state, world.now) == {"waiting1": 1, "waiting2": 2, "waiting0": 3}
     world.tell(Reordered("waiting0", "ann", "waiting1", before=True))
     world.tell(ReleaseRequested("waiting0", "ann"))
     assert positions(world.state, world.now) == {"waiting0": 1, "waiting1": 2, "waiting2": 3}

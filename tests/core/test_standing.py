@@ -39,9 +39,9 @@ def test_the_words_count_who_is_before_it():
     assert standing.words(world.state.jobs["j02"]) == "number 1 of 3 in the queue"
 
 
-def test_one_that_was_set_aside_meanwhile_has_no_number():
+def test_one_that_was_set_aside_meanwhile_stands_behind_all():
     world = deep(3)
     standing = Standing(world.state, world.now)
     world.tell(HoldRequested("j02", "ann"))
-    assert standing.position(world.state.jobs["j02"]) is None
-    assert positions(world.state, world.now) == {"j00": 1, "j01": 2}
+    assert standing.position(world.state.jobs["j02"]) == 4
+    assert Standing(world.state, world.now).position(world.state.jobs["j02"]) == 3
