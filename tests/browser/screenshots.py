@@ -194,7 +194,7 @@ def cards(lab: conftest.Lab, browser: Any) -> None:
     shown.nth(0).get_by_test_id("gpusched-progress").wait_for()
     shown.nth(0).get_by_test_id("gpusched-memory").wait_for()
     array = page.find("array-card")
-    array.get_by_text("1 running · 1 succeeded · 2 failed").wait_for()
+    array.get_by_text("2 failed · 1 running · 1 succeeded").wait_for()
     array.get_by_test_id("gpusched-open-array").click()
     page.page.locator(".gpusched-w-row").filter(has_text="fit the model").click()
     for name, theme in THEMES.items():
