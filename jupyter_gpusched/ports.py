@@ -7,10 +7,11 @@ engine knows only these.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from .core.limits import Rlimits
 from .core.messages import Entry, Event
 from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
 from .core.operations import Operations
@@ -174,12 +175,17 @@ class GpuProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """Everything needed to start one attempt. ``folder`` is ``jobs/<id>`` (0700, the owner's)."""
+    """Everything needed to start one attempt.
+
+    folder   ``jobs/<id>`` (0700, the owner's).
+    rlimits  the kernel's limits for its processes; what is not named stays as the host has it.
+    """
 
     job: Job
     attempt: int
     work: Work
     folder: Path
+    rlimits: Rlimits = field(default_factory=dict)
 
 
 class Launcher(Protocol):
