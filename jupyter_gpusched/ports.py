@@ -105,6 +105,12 @@ class Store(Protocol):
     def ended(self, limit: int) -> list[Job]:
         """The most recently submitted of the jobs that are neither: what the policy learns from at a start."""
 
+    def oldest_ended(self, after: tuple[float, str], limit: int) -> list[Job]:
+        """The same, oldest submission first, after one of (submitted_at, id)."""
+
+    def count_ended(self) -> int:
+        """How many of them there are."""
+
     def job(self, job_id: JobId) -> Job | None: ...
 
     def work(self, job_id: JobId) -> Work | None: ...
