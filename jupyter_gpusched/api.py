@@ -69,6 +69,7 @@ class HealthHandler(Handler):
                 user=self.caller.user,
                 admin=self.caller.admin,
                 administrators=desk.doorkeeper.administrators(),
+                unseen=desk.unseen(),
             )
         )
 
