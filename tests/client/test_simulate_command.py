@@ -81,6 +81,7 @@ def test_compressed_files_are_read_and_written_with_the_same_bytes_each_time(cap
         run(capsys, packed, *MACHINE, "--out", out)
     assert gzip.decompress(first.read_bytes()) == plain.read_bytes()
     assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes()[4:8] == bytes(4)  # no time of writing
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def check(jobs, segments, *, gpus, vram):
     ("policy", "starts"),
     [
         # c is brief and passes b, which needs both cards; u evicts d, which comes again when u has ended.
-        ("default", "a 0, c 2, d 3 evicted, u 20, d 50, b 100"),
-        ("fair", "a 0, c 2, d 3 evicted, u 20, d 50, b 100"),
+        ("default", "a 0, c 2, d 3!, u 20, d 50, b 100"),
+        ("fair", "a 0, c 2, d 3!, u 20, d 50, b 100"),
         ("fifo", "a 0, u 20, b 100, c 150, d 150"),
         # b's place is kept at once: only c is brief enough to pass it.
         ("backfill", "a 0, c 2, b 100, d 150, u 150"),
@@ -83,12 +83,12 @@ def test_golden_decisions_on_a_small_trace(policy, starts):
         # now has low and late evicted. his comes before mine, since ann has had more; low, who had most, after mine.
         (
             "default",
-            "low 0 evicted, pin 1, tiny 3, late 23 evicted, now 50, his 110, late 110, mine 140, low 170, last 320, wide 570",
+            "low 0!, pin 1, tiny 3, late 23!, now 50, his 110, late 110, mine 140, low 170, last 320, wide 570",
         ),
         # ann's share decides between users only: of hers low is the oldest and goes before mine.
         (
             "fair",
-            "low 0 evicted, pin 1, tiny 3, late 23 evicted, now 50, his 110, late 110, low 140, mine 301, last 320, wide 540",
+            "low 0!, pin 1, tiny 3, late 23!, now 50, his 110, late 110, low 140, mine 301, last 320, wide 540",
         ),
         # now counts as an hour older but evicts nobody; all the others wait for wide.
         ("fifo", "low 0, pin 1, now 301, tiny 400, wide 400, his 500, last 500, late 500, mine 500"),
@@ -101,10 +101,10 @@ def test_golden_decisions_with_a_wide_job_and_an_eviction(policy, starts):
 
 
 def told(trace, policy):
-    """Who starts when, and which of these runs were ended for others."""
+    """Who starts when, in order; a run that was ended for another has a mark."""
     segments = simulate(traced(trace), gpus=2, vram=1000, policy=NAMED[policy])
-    words = [f"{s.job_id} {s.start_s:.0f}{' evicted' * s.preempted}" for s in segments]
-    return ", ".join(sorted(words, key=lambda text: (int(text.split()[1]), text)))
+    words = [f"{s.job_id} {s.start_s:.0f}{'!' * s.preempted}" for s in segments]
+    return ", ".join(sorted(words, key=lambda text: (int(text.split()[1].rstrip("!")), text)))
 
 
 @pytest.mark.parametrize("policy", NAMED)
