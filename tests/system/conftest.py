@@ -27,9 +27,10 @@ from jupyter_gpusched.hosts.system import unreadable
 from jupyter_gpusched.launch.spawn import as_user
 
 NEEDS = (
-    "anyio", "cloudpickle", "ipykernel", "ipython", "jupyter-core", "msgspec", "nvidia-ml-py", "tornado", "traitlets",
+    "anyio", "cloudpickle", "ipykernel", "ipython", "jupyter-core", "jupyter-server", "msgspec", "nvidia-ml-py",
+    "tornado", "traitlets",
 )  # fmt: skip
-"""What the host, the client and cell jobs import."""
+"""What the host, the client and cell jobs import, and a user's own Jupyter server."""
 
 
 def pytest_collection_modifyitems(items):
