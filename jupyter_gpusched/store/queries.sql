@@ -32,6 +32,16 @@ DELETE FROM work WHERE job_id = ?;
 -- forget_events: all that happened to it
 DELETE FROM event WHERE job_id = ?;
 
+-- tally_of_gone: what one owner's deleted jobs of one hour had used; parameters: hour, owner
+SELECT tally FROM gone WHERE hour = ? AND owner = ?;
+
+-- set_tally_of_gone: the same with one more
+INSERT INTO gone (hour, owner, tally) VALUES (?, ?, ?)
+ON CONFLICT (hour, owner) DO UPDATE SET tally = excluded.tally;
+
+-- gone_since: what deleted jobs had used that were submitted in an hour or later
+SELECT owner, tally FROM gone WHERE hour >= ? ORDER BY hour, owner;
+
 -- operations: what was decided about the machine itself; no row before the first decision
 SELECT value FROM meta WHERE key = 'operations';
 
