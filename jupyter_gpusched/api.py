@@ -150,7 +150,7 @@ class JobHandler(OfJob):
         self.answer(self.views().job(await self.find(job.id)))
 
     async def delete(self, job_id: str) -> None:
-        await self.desk.admission.delete(await self.find(job_id), by=self.caller)
+        await self.desk.admission.delete(await self.find(job_id), by=self.caller.user)
         self.set_status(HTTPStatus.NO_CONTENT)
         self.finish()
 

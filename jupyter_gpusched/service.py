@@ -24,6 +24,7 @@ from .admission import Admission
 from .api import routes
 from .bodies import Bodies
 from .callers import Doorkeeper, OwnerOnly
+from .core.operations import SCHEDULER
 from .desk import ENDLESS, LARGEST_BODY, Desk
 from .drafts import PLAIN_PATH
 from .engine import Engine
@@ -59,7 +60,6 @@ log = logging.getLogger(__name__)
 
 BUFFER = 64 * 2**20
 """Bytes of one connection that wait to be read; bodies pass through it piece by piece."""
-
 
 SENT_S = 300.0
 """So long a body may take to be sent: what is there of it is in memory."""
@@ -265,11 +265,10 @@ class Host:
 
     async def _tend(self, engine: Engine, admission: Admission) -> None:
         config = self.config
+        delete = partial(admission.delete, by=SCHEDULER)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: keep_pruning(engine, days=config.events_kept_days, most=config.events_kept))
-            tasks.start_soon(
-                lambda: keep_clearing(engine, admission.delete, days=config.jobs_kept_days, most=config.jobs_kept)
-            )
+            tasks.start_soon(lambda: keep_clearing(engine, delete, days=config.jobs_kept_days, most=config.jobs_kept))
             if command := shlex.split(config.quarantine_check):
                 every_s, timeout_s = config.quarantine_check_interval_s, config.quarantine_check_timeout_s
                 tasks.start_soon(lambda: keep_checking(engine, command, every_s=every_s, timeout_s=timeout_s))
