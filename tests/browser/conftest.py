@@ -263,6 +263,11 @@ class Page:
         self.requests: list[str] = []
         self.troubles: list[str] = []
 
+    def end_test(self) -> None:
+        """Nothing may have gone wrong in the page, whoever looked at it."""
+        told, self.troubles = self.troubles, []
+        assert not told
+
     def tidy(self) -> bool:
         """Leave JupyterLab as it is when it comes up; whether that was possible, and the page can be used again."""
         if not self._lab or not self.page.url.startswith(f"{self._lab}/lab"):
@@ -338,6 +343,20 @@ def new_page(chromium: Any) -> Page:
 
 
 @pytest.fixture(scope="module")
+def another_page(chromium: Any) -> Iterator[Callable[[], Page]]:
+    """Pages beside those of single tests: for what several tests look at, and what a second user sees."""
+    made: list[Page] = []
+
+    def make() -> Page:
+        made.append(new_page(chromium))
+        return made[-1]
+
+    yield make
+    for page in made:
+        page.page.context.close()
+
+
+@pytest.fixture(scope="module")
 def kept() -> Iterator[list[Page]]:
     """The page of the test before, if this module wants it and it can be used again."""
     kept: list[Page] = []
@@ -364,4 +383,4 @@ def page(chromium: Any, lab: Lab, kept: list[Page], request: pytest.FixtureReque
         kept.append(page)
     else:
         page.page.context.close()
-    assert not page.troubles
+    page.end_test()
