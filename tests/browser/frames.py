@@ -84,6 +84,13 @@ class Host:
         for socket in self._sockets:
             socket.send(json.dumps(frame))
 
+    def become(self, kind: str) -> None:
+        """Another host takes over: the page has to connect again, and asks who it is."""
+        self._health["kind"] = kind
+        sockets, self._sockets = self._sockets, []
+        for socket in sockets:
+            socket.close()
+
     def _begin(self, socket: Any) -> None:
         self._sockets.append(socket)
         socket.send(json.dumps(self._snapshot))
