@@ -5,6 +5,7 @@ import * as React from 'react';
 
 import { wordsOf } from './acts';
 import { operate } from './api';
+import { h } from './element';
 import { Everybody } from './everybody';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';

@@ -1,7 +1,6 @@
 // What needs attention, above everything else: alerts, and whether what is shown is live.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { State } from './state';
 import { trans } from './translation';
 import { Alert, Health } from './wire';

@@ -1,9 +1,8 @@
 // An array as one row of the queue: how its elements stand, in words and as a line; opened, they come below it.
 
-import * as React from 'react';
-
 import { cancelAll, resubmitAll } from './acts';
 import { countsOf, failedWords, nameOf, standing, toRepeat } from './arraywords';
+import { h } from './element';
 import { Stand } from './phase';
 import { Row } from './rows';
 import { trans } from './translation';

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { KINDS, Kind, Share, sharesOf } from './shares';
 import { Sparkline } from './sparkline';
 import { Sample, State } from './state';

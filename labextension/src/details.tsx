@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import { cancelAll, holdAll, releaseAll, resubmitOne } from './acts';
 import { Simulated } from './bars';
+import { h } from './element';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { JobFiles, OfJob } from './jobfiles';

@@ -5,6 +5,7 @@ import * as React from 'react';
 import { moveJob, resubmitOne } from './acts';
 import { elementOf } from './arraywords';
 import { CancelButton } from './cancel';
+import { h } from './element';
 import { Held, Phase, QuietWhy } from './phase';
 import { Group } from './rows';
 import { trans } from './translation';

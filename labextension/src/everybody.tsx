@@ -6,6 +6,7 @@ import { cancelAll } from './acts';
 import { everybodys } from './api';
 import { elementOf } from './arraywords';
 import { useAnswer } from './asking';
+import { h } from './element';
 import { useNow } from './hooks';
 import { Missing } from './missing';
 import { Held, Phase } from './phase';

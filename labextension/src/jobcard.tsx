@@ -9,6 +9,7 @@ import { Actions } from './actions';
 import { ArrayRuns } from './arraycard';
 import { isJobId } from './api';
 import { Simulated } from './bars';
+import { h } from './element';
 import { useNow, useStore } from './hooks';
 import { JobFiles } from './jobfiles';
 import { MemoryBar } from './memory';
@@ -192,12 +193,6 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
       {live && <Outputs view={view} trusted={trusted} following={following} onFollow={setFollowing} />}
     </>
   );
-}
-
-/** The output of a job by itself, for other places than its card; no notebook vouches for it there. */
-export function Text({ view }: { view: JobView }): JSX.Element {
-  const [following, setFollowing] = React.useState(true);
-  return <Outputs view={view} trusted={false} following={following} onFollow={setFollowing} />;
 }
 
 function factsOf(view: JobView, now: number | null): string {

@@ -5,6 +5,7 @@ import { ReactWidget, terminalIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { logUrl } from './api';
+import { h } from './element';
 import { useStore } from './hooks';
 import { Outputs } from './outputs';
 import { page } from './page';

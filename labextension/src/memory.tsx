@@ -3,6 +3,7 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { JobFiles, useKept } from './jobfiles';
 import { Missing } from './missing';
 import { Point, Sparkline } from './sparkline';

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { Part } from './folding';
 import { useOutputs } from './reading';
 import { RichOutput } from './richoutput';

@@ -3,6 +3,7 @@
 import * as React from 'react';
 
 import { elementOf } from './arraywords';
+import { h } from './element';
 import { useNow } from './hooks';
 import { OfJob, useKept } from './jobfiles';
 import { trans } from './translation';

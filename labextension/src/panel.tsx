@@ -3,10 +3,10 @@
 import { SidePanel } from '@jupyterlab/ui-components';
 import { Message, MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, PanelLayout, Widget } from '@lumino/widgets';
-import * as React from 'react';
 
 import { Alerts } from './alerts';
 import { Bars } from './bars';
+import { h } from './element';
 import { HostLine } from './hostline';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';

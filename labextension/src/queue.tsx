@@ -8,6 +8,7 @@ import { cancelAll, moveJob } from './acts';
 import { ArrayRow } from './arrayrow';
 import { nameOf, toRepeat } from './arraywords';
 import { Chosen } from './chosen';
+import { h } from './element';
 import { Entry } from './entry';
 import { useNow } from './hooks';
 import { Filter, Group, idOf, Row, rowsOf, topsOf } from './rows';

@@ -2,8 +2,10 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { OfJob, useKept } from './jobfiles';
 import { Missing } from './missing';
+import { quoted } from './shellwords';
 import { trans } from './translation';
 import { moment, textOf } from './words';
 
@@ -37,10 +39,6 @@ function commandOf(argv: unknown, path: unknown, args: unknown): string {
     return argv;
   }
   return [...(typeof path === 'string' ? [path] : []), ...words(argv), ...words(args)].map(quoted).join(' ');
-}
-
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
 export function Events(props: OfJob): JSX.Element {

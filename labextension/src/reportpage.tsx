@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import { report } from './api';
 import { useAnswer } from './asking';
+import { h } from './element';
 import { Missing } from './missing';
 import { columns, csv, sorted } from './report';
 import { trans } from './translation';

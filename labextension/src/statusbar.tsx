@@ -1,7 +1,6 @@
 // In the status bar: what is free on the cards, and how many of your jobs run and wait. A click opens the panel.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { freeByCard, freeWords } from './freewords';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';
