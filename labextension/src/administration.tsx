@@ -36,8 +36,8 @@ class Contents extends LiveWidget {
     this.node.dataset['testid'] = 'gpusched-administration';
   }
 
-  protected render(): JSX.Element {
-    return <Pages active={this.isVisible} open={this._open} />;
+  protected draw(): JSX.Element {
+    return <Pages open={this._open} />;
   }
 }
 
@@ -48,8 +48,8 @@ function nameOf(page: Page): string {
   return { machine: trans.__('Machine'), jobs: trans.__("Everybody's jobs"), report: trans.__('Report') }[page];
 }
 
-function Pages({ active, open }: { active: boolean; open: Open }): JSX.Element {
-  const state = useStore(active);
+function Pages({ open }: { open: Open }): JSX.Element {
+  const state = useStore();
   const [page, go] = React.useState<Page>('machine');
   if (!state.health?.admin) {
     return (
@@ -66,8 +66,8 @@ function Pages({ active, open }: { active: boolean; open: Open }): JSX.Element {
       <Tabs pages={PAGES} page={page} go={go} nameOf={nameOf} />
       <div className="gpusched-page" role="tabpanel" aria-label={nameOf(page)} tabIndex={0}>
         {page === 'machine' && <Machine state={state} />}
-        {page === 'jobs' && <Everybody active={active} open={open} />}
-        {page === 'report' && <Usage active={active} />}
+        {page === 'jobs' && <Everybody open={open} />}
+        {page === 'report' && <Usage />}
       </div>
     </>
   );

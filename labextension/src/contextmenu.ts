@@ -31,7 +31,7 @@ export function addContextMenu(app: JupyterFrontEnd, open: (id: string) => void)
     'gpusched:context-hold': { label: () => trans.__('Hold'), of: those(canBeHeld), act: holdAll },
     'gpusched:context-release': { label: () => trans.__('Release'), of: those(isHeld), act: releaseAll },
     'gpusched:context-resubmit': {
-      label: (views, array) => (array ? trans.__('Run %1 again', views.length) : trans.__('Resubmit')),
+      label: (views, array) => (array ? trans.__('Run %1 again', views.length) : trans.__('Run again')),
       of: ended,
       act: (views, array) => (array ? resubmitAll(views) : views.map(resubmitOne))
     },

@@ -96,11 +96,11 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
             type="button"
             className="gpusched-button"
             tabIndex={stop}
-            aria-label={trans.__('Resubmit job %1', view.name)}
+            aria-label={trans.__('Run job %1 again', view.name)}
             onClick={() => void resubmitOne(view)}
             data-testid="gpusched-resubmit"
           >
-            {trans.__('Resubmit')}
+            {trans.__('Run again')}
           </button>
         ) : (
           <CancelButton view={view} />

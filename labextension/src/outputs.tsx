@@ -18,9 +18,11 @@ interface Props {
   onFollow: (following: boolean) => void;
   /** As a document of its own: more of it, in whatever height there is. */
   whole?: boolean;
+  /** Where there is such a document: opens it. */
+  openWhole?: () => void;
 }
 
-export function Outputs({ view, trusted, following, onFollow, whole = false }: Props): JSX.Element {
+export function Outputs({ view, trusted, following, onFollow, whole = false, openWhole }: Props): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
   const { folding, shortened } = useOutputs(view, box, whole);
   React.useLayoutEffect(() => {
@@ -49,7 +51,12 @@ export function Outputs({ view, trusted, following, onFollow, whole = false }: P
     >
       {(shortened || folding.shortened) && (
         <div className="gpusched-facts">
-          {trans.__('Earlier output is left out here; %1 shows it.', `%gpulogs ${view.id}`)}
+          {trans.__('Earlier output is left out here.')}{' '}
+          {openWhole && (
+            <button type="button" className="gpusched-link" onClick={openWhole} data-testid="gpusched-open-whole">
+              {trans.__('Show the output in a tab')}
+            </button>
+          )}
         </div>
       )}
       {folding.parts.map((part, index) => (

@@ -35,6 +35,28 @@ export function phaseName(phase: string): string {
   return names[phase] ?? phase;
 }
 
+/** What a job is of, for a person; a kind that this version does not know is shown as it is. */
+export function kindName(kind: string): string {
+  const names: Record<string, string> = {
+    cell: trans.__('cell'),
+    notebook: trans.__('notebook'),
+    script: trans.__('script'),
+    command: trans.__('command'),
+    function: trans.__('function')
+  };
+  return names[kind] ?? kind;
+}
+
+export function priorityName(priority: string): string {
+  const names: Record<string, string> = {
+    low: trans.__('low'),
+    normal: trans.__('normal'),
+    high: trans.__('high'),
+    urgent: trans.__('urgent')
+  };
+  return names[priority] ?? priority;
+}
+
 export function mib(amount: number | null): string {
   return amount === null ? trans.__('n/a') : `${(amount / 1024).toFixed(1)}G`;
 }
