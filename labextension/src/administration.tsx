@@ -13,7 +13,7 @@ import { LiveWidget } from './live';
 import { Usage } from './reportpage';
 import { State } from './state';
 import { Tabs } from './tabs';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { GpuView } from './wire';
 
 type Open = (id: string) => void;
@@ -78,7 +78,7 @@ function Machine({ state }: { state: State }): JSX.Element {
   return (
     <>
       <div className="gpusched-row" data-testid="gpusched-drain">
-        <span>{drained ? drained.message : trans.__('Jobs start here as soon as they fit.')}</span>
+        <span>{drained ? said(drained.message) : trans.__('Jobs start here as soon as they fit.')}</span>
         {drained ? (
           <Act label={trans.__('Resume')} act={() => operate('resume', {})} />
         ) : (
@@ -118,7 +118,7 @@ function CardRow({ gpu }: { gpu: GpuView }): JSX.Element {
     lost: trans.__('lost'),
     unknown: trans.__('state unknown')
   };
-  const state = [names[status] ?? status, cause ?? ''].filter(Boolean).join(' · ');
+  const state = [names[status] ?? status, said(cause ?? '')].filter(Boolean).join(' · ');
   const named = { gpu: gpu.uuid };
   return (
     <tr>

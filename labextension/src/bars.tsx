@@ -9,7 +9,7 @@ import { KINDS, Kind, Share, sharesOf, whyKept } from './shares';
 import { Sparkline } from './sparkline';
 import { Sample, State } from './state';
 import { store } from './store';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { GpuView } from './wire';
 import { figures, holding, mib, moment, reserved, seconds } from './words';
 
@@ -21,7 +21,7 @@ export function Bars(props: { state: State; open: (id: string) => void }): JSX.E
   if (!gpus.length) {
     return (
       <p className="gpusched-none" data-testid="gpusched-no-gpu">
-        {trans.__('No GPU can be used here: %1', health?.gpu_cause ?? trans.__('none was found.'))}
+        {trans.__('No GPU can be used here: %1', health?.gpu_cause ? said(health.gpu_cause) : trans.__('none was found.'))}
       </p>
     );
   }
@@ -75,7 +75,7 @@ function Card(props: CardProps): JSX.Element {
         <div className="gpusched-trouble" data-testid="gpusched-health">
           <b>{healthName(gpu.health.status)}</b>
           {sinceOf(gpu.health)}
-          {gpu.health.cause && `: ${gpu.health.cause}`}
+          {gpu.health.cause && `: ${said(gpu.health.cause)}`}
         </div>
       )}
       {(gpu.reservations ?? []).map(one => (

@@ -20,9 +20,9 @@ import { Held, Phase, Why } from './phase';
 import { Events, Source } from './record';
 import { store } from './store';
 import { Tabs } from './tabs';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { JobView } from './wire';
-import { canBeHeld, expected, isFinal, isHeld, kindName, lasted, sentence, wants } from './words';
+import { canBeHeld, expected, isFinal, isHeld, lasted, sentence, wants } from './words';
 
 export class Details extends MainAreaWidget<Contents> {
   constructor(readonly jobId: string) {
@@ -98,7 +98,7 @@ function Job({ files, call }: { files: JobFiles; call: (name: string) => void })
 function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.Element {
   const now = useNow(!isFinal(view));
   const why = sentence(view);
-  const facts = [kindName(view.kind), wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
+  const facts = [said(view.kind), wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
   return (
     <header className="gpusched-details-head">
       <div className="gpusched-head">
@@ -134,7 +134,7 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
         <code>{view.id}</code> · {[...facts, lasted(view, now), expected(view, now)].filter(Boolean).join(' · ')}
       </div>
       {why && <Why view={view} words={why} />}
-      {view.advice && <div className="gpusched-why gpusched-advice" data-testid="gpusched-advice">{view.advice}</div>}
+      {view.advice && <div className="gpusched-why gpusched-advice" data-testid="gpusched-advice">{said(view.advice)}</div>}
       {!connected && (
         <p className="gpusched-trouble" role="status">
           {trans.__('Reconnecting; below is what was known last.')}

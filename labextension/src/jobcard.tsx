@@ -22,9 +22,9 @@ import { savedArray, savedView } from './saved';
 import { Standing } from './standing';
 import { repeatsOf } from './state';
 import { store } from './store';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { JobView } from './wire';
-import { expected, isFinal, kindName, lasted, seconds, sentence, wants } from './words';
+import { expected, isFinal, lasted, seconds, sentence, wants } from './words';
 
 export const MIME = 'application/vnd.gpusched.job+json';
 
@@ -180,7 +180,7 @@ function Body({ view, live, trusted, onAgain }: BodyProps): JSX.Element {
       {live && <MemoryBar view={view} files={files} />}
       {view.advice && (
         <div className="gpusched-facts" data-testid="gpusched-advice">
-          {view.advice}
+          {said(view.advice)}
         </div>
       )}
       {resubmitting && <ResubmitForm view={view} onDone={done} onClose={() => setResubmitting(false)} />}
@@ -198,7 +198,7 @@ function Body({ view, live, trusted, onAgain }: BodyProps): JSX.Element {
 }
 
 function factsOf(view: JobView, now: number | null): string {
-  const facts = [kindName(view.kind), wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
+  const facts = [said(view.kind), wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
   if (now !== null) {
     facts.push(lasted(view, now), remaining(view, now));
   }

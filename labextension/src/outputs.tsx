@@ -92,8 +92,8 @@ function lineOf(line: Piece[], row: number, all: Piece[][]): JSX.Element {
   return (
     <React.Fragment key={row}>
       {line.map((piece, column) =>
-        piece.classes || piece.colour ? (
-          <span key={column} className={piece.classes} style={piece.colour ? { color: piece.colour } : undefined}>
+        piece.classes || piece.colour || piece.background ? (
+          <span key={column} className={piece.classes} style={{ color: piece.colour ?? '', background: piece.background ?? '' }}>
             {piece.text}
           </span>
         ) : (

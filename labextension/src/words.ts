@@ -1,7 +1,7 @@
 // Jobs and GPUs in plain words; the same words as jupyter_gpusched/describe.py.
 // Missing values are "n/a", never 0.
 
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { GpuView, Holder, JobView, Reservation } from './wire';
 
 const FINAL = new Set(['succeeded', 'failed', 'cancelled', 'timeout', 'lost']);
@@ -33,28 +33,6 @@ export function phaseName(phase: string): string {
     lost: trans.__('lost')
   };
   return names[phase] ?? phase;
-}
-
-/** What a job is of, for a person; a kind that this version does not know is shown as it is. */
-export function kindName(kind: string): string {
-  const names: Record<string, string> = {
-    cell: trans.__('cell'),
-    notebook: trans.__('notebook'),
-    script: trans.__('script'),
-    command: trans.__('command'),
-    function: trans.__('function')
-  };
-  return names[kind] ?? kind;
-}
-
-export function priorityName(priority: string): string {
-  const names: Record<string, string> = {
-    low: trans.__('low'),
-    normal: trans.__('normal'),
-    high: trans.__('high'),
-    urgent: trans.__('urgent')
-  };
-  return names[priority] ?? priority;
 }
 
 export function mib(amount: number | null): string {
@@ -128,7 +106,7 @@ export function progressed(view: JobView): string {
 /** Why it waits, what is wrong with it, or how it ended. */
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {
-    const why = view.waiting ?? trans.__('waiting');
+    const why = view.waiting === null ? trans.__('waiting') : said(view.waiting);
     return view.position && view.in_line ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
   }
   if (isFinal(view)) {
@@ -166,7 +144,7 @@ export function reserved(one: Reservation, now: number): string {
 function ending(view: JobView): string {
   const code = view.exit_code !== null ? trans.__('exit code %1', view.exit_code) : signalOf(view);
   const why = view.message ?? view.reason ?? '';
-  return [why.includes(code) ? '' : code, why].filter(Boolean).join(': ');
+  return [why.includes(code) ? '' : code, said(why)].filter(Boolean).join(': ');
 }
 
 function signalOf(view: JobView): string {
