@@ -74,8 +74,8 @@ function Card(props: CardProps): JSX.Element {
       {ill && (
         <div className="gpusched-trouble" data-testid="gpusched-health">
           <b>{healthName(gpu.health.status)}</b>
-          {sinceOf(gpu.health)}
           {gpu.health.cause && `: ${said(gpu.health.cause)}`}
+          {gpu.health.since !== null && ` · ${trans.__('since %1', moment(gpu.health.since, Date.now() / 1000))}`}
         </div>
       )}
       {(gpu.reservations ?? []).map(one => (
@@ -255,12 +255,6 @@ function Legend({ kinds }: { kinds: readonly Kind[] }): JSX.Element {
       ))}
     </div>
   );
-}
-
-/** Since when it is so, and by whom if it was somebody's wish. */
-function sinceOf({ since, by }: GpuView['health']): string {
-  const when = since === null ? '' : ` ${trans.__('since %1', moment(since, Date.now() / 1000))}`;
-  return by === null ? when : `${when} ${trans.__('by %1', by)}`;
 }
 
 function healthName(status: string): string {
