@@ -1,4 +1,4 @@
-"""The page says no more than is so: what is free is free for a job, old figures are called old, and what nobody sees rests."""
+"""The page says no more than is so: what is free is free for a job, old figures are called old, the unseen rests."""
 
 from __future__ import annotations
 
@@ -95,7 +95,11 @@ def test_an_array_goes_past_a_job_as_a_whole(lab, page):
     page.find("array").focus()
     page.page.keyboard.press("Alt+ArrowUp")
     expect(page.find("said")).to_have_text("sweep is now number 3 in the queue.")
-    assert asked == [("elem0000", {"before": "alone001"}), ("elem0001", {"after": "elem0000"}), ("elem0002", {"after": "elem0001"})]
+    assert asked == [
+        ("elem0000", {"before": "alone001"}),
+        ("elem0001", {"after": "elem0000"}),
+        ("elem0002", {"after": "elem0001"}),
+    ]
     wait_for(lambda: page.find("entry").count() == 1, "the list is not there any more")
 
 

@@ -21,7 +21,11 @@ SPEC.loader.exec_module(catalogue)
 @pytest.mark.parametrize("path", catalogue.CATALOGUES, ids=lambda path: path.parts[-3])
 def test_every_text_of_the_front_end_is_translated(path):
     known = catalogue.read(path)
-    missing = sorted(text for text in catalogue.texts() | catalogue.of_schemas() | {*catalogue.of_server()} if not all(known.get(text, [""])))
+    missing = sorted(
+        text
+        for text in catalogue.texts() | catalogue.of_schemas() | {*catalogue.of_server()}
+        if not all(known.get(text, [""]))
+    )
     assert not missing, f"run python {SCRIPT} and fill in what it names"
 
 
@@ -48,7 +52,9 @@ def test_the_patterns_say_what_the_sources_say():
     package = SCRIPT.parents[1] / "jupyter_gpusched"
     spoken = set(re.findall(r"\w+", "".join(path.read_text() for path in package.rglob("*.py"))))
     for pattern in catalogue.of_server():
-        unsaid = {word for word in re.findall(r"\b[a-z_]{4,}\b", pattern) if not {word, word.removesuffix("s")} & spoken}
+        unsaid = {
+            word for word in re.findall(r"\b[a-z_]{4,}\b", pattern) if not {word, word.removesuffix("s")} & spoken
+        }
         assert not unsaid, pattern
 
 
