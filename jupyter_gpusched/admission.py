@@ -252,7 +252,7 @@ class Admission:
             spec["after_when"] = job.after.when if spec["after"] else None
         return Raw(changed(spec, changes), payload, parent=job)
 
-    async def delete(self, job: Job, *, by: Caller) -> None:
+    async def delete(self, job: Job, *, by: str) -> None:
         """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""
         if not job.phase.final:
             raise WrongPhase(
@@ -264,7 +264,7 @@ class Admission:
                 f"Job {job.id} has ended, but its memory has not been freed on the card yet.",
                 hint="Try again in a moment.",
             )
-        await self._engine.forget(job, by=by.user)
+        await self._engine.forget(job, by=by)
         folder = self._engine.folder(job.id)
         await self._beside(job.owner, partial(remove_folder, folder))
 

@@ -69,6 +69,7 @@ class HealthHandler(Handler):
                 user=self.caller.user,
                 admin=self.caller.admin,
                 administrators=desk.doorkeeper.administrators(),
+                unseen=desk.unseen(),
             )
         )
 
@@ -149,7 +150,7 @@ class JobHandler(OfJob):
         self.answer(self.views().job(await self.find(job.id)))
 
     async def delete(self, job_id: str) -> None:
-        await self.desk.admission.delete(await self.find(job_id), by=self.caller)
+        await self.desk.admission.delete(await self.find(job_id), by=self.caller.user)
         self.set_status(HTTPStatus.NO_CONTENT)
         self.finish()
 

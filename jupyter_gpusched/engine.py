@@ -58,6 +58,7 @@ from .core.model import (
     Work,
 )
 from .core.past import Past
+from .core.quota import rlimits_of
 from .core.report import tally_of
 from .core.schedule import awaits_memory, next_wakeup
 from .core.state import State
@@ -428,7 +429,7 @@ class Engine:
                 # Beside the loop it would come later than it is needed.
                 if (work := works.get(job_id) or self.store.work(job_id)) is not None:
                     found[job_id] = work
-                    self._launcher.prepare(LaunchOrder(state.jobs[job_id], launch.attempt, work, self.folder(job_id)))
+                    self._launcher.prepare(self._order(state, job_id, launch.attempt, work))
 
     async def _wait_for_store(self, accepted: list[Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
@@ -501,12 +502,16 @@ class Engine:
             case SampleNow() if awaits_memory(self.state):
                 self._sample_wanted.set()
 
+    def _order(self, state: State, job_id: JobId, attempt: int, work: Work) -> LaunchOrder:
+        job = state.jobs[job_id]
+        return LaunchOrder(job, attempt, work, self.folder(job_id), rlimits_of(job, state))
+
     async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:
         try:
             work = work or await anyio.to_thread.run_sync(self.store.work, job.id)
             if work is None:
                 raise OSError(f"the journal does not say what job {job.id} runs")
-            self._launcher.launch(LaunchOrder(job, attempt, work, self.folder(job.id)))
+            self._launcher.launch(self._order(self.state, job.id, attempt, work))
         except (OSError, GpuSchedError) as error:
             log.warning("job %s could not be started: %s", job.id, error)
             self.post(LaunchFailed(job.id, attempt, "launch_failed", str(error)))

@@ -210,8 +210,9 @@ class Job:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:
-            live = self.widget().mime() if needs_widgets(os.environ) else {}
-            return card.job_bundle(self.view) | live
+            if not needs_widgets(os.environ):
+                return card.job_bundle(self.view)
+            return without_card(card.job_bundle(self.view), os.environ) | self.widget().mime()
         except GpuSchedError:
             if self._last is None:
                 return {"text/plain": repr(self)}
@@ -219,9 +220,18 @@ class Job:
 
 
 def needs_widgets(environ: Mapping[str, str]) -> bool:
-    """Whether this kernel's front end draws widgets but not our job card: VS Code and Colab."""
+    """Whether this kernel's front end draws widgets but not our live job card: VS Code, Colab and Voilà."""
     in_vs_code = any(name in environ for name in ("VSCODE_PID", "VSCODE_CWD", "VSCODE_IPC_HOOK_CLI"))
-    return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules
+    return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules or _in_voila(environ)
+
+
+def without_card(bundle: card.Bundle, environ: Mapping[str, str]) -> card.Bundle:
+    """What is shown beside a widget. Voilà would draw our card first, but its server answers no card."""
+    return {mime: data for mime, data in bundle.items() if mime != card.MIME or not _in_voila(environ)}
+
+
+def _in_voila(environ: Mapping[str, str]) -> bool:
+    return environ.get("SERVER_SOFTWARE", "").startswith("voila/")
 
 
 class QuietJob(Job):

@@ -158,6 +158,7 @@ def _allowance(allowance: Allowance) -> messages.Allowance:
         memory_mib=allowance.memory,
         longest_time_s=allowance.longest_time_s,
         priorities=None if allowance.priorities is None else list(allowance.priorities),
+        rlimits=dict(allowance.rlimits),
     )
 
 

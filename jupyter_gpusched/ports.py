@@ -7,10 +7,11 @@ engine knows only these.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from .core.limits import Rlimits
 from .core.messages import Entry, Event
 from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
 from .core.operations import Operations
@@ -110,6 +111,12 @@ class Store(Protocol):
     def ended(self, limit: int) -> list[Job]:
         """The most recently submitted of the jobs that are neither: what the policy learns from at a start."""
 
+    def oldest_ended(self, after: tuple[float, str], limit: int) -> list[Job]:
+        """The same, oldest submission first, after one of (submitted_at, id)."""
+
+    def count_ended(self) -> int:
+        """How many of them there are."""
+
     def job(self, job_id: JobId) -> Job | None: ...
 
     def work(self, job_id: JobId) -> Work | None: ...
@@ -180,12 +187,17 @@ class GpuProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """Everything needed to start one attempt. ``folder`` is ``jobs/<id>`` (0700, the owner's)."""
+    """Everything needed to start one attempt.
+
+    folder   ``jobs/<id>`` (0700, the owner's).
+    rlimits  the kernel's limits for its processes; what is not named stays as the host has it.
+    """
 
     job: Job
     attempt: int
     work: Work
     folder: Path
+    rlimits: Rlimits = field(default_factory=dict)
 
 
 class Launcher(Protocol):

@@ -68,6 +68,12 @@ SELECT state FROM job WHERE live = 1 ORDER BY submitted_at, id;
 -- ended_jobs: the most recent of those with which the scheduler has nothing to do any more
 SELECT state FROM job WHERE live = 0 ORDER BY submitted_at DESC, id DESC LIMIT ?;
 
+-- oldest_ended: the other way round, after one of them; parameters: submitted_at, id, limit
+SELECT state FROM job WHERE (submitted_at, id) > (?, ?) AND live = 0 ORDER BY submitted_at, id LIMIT ?;
+
+-- count_ended: how many there are
+SELECT (SELECT count(*) FROM job) - (SELECT count(*) FROM job WHERE live = 1);
+
 -- job: one job by id
 SELECT state FROM job WHERE id = ?;
 

@@ -177,6 +177,15 @@ class SqliteStore:
         """The most recently submitted of the jobs that have left the scheduler."""
         return [_jobs.decode(state) for (state,) in self._rows(SQL["ended_jobs"], (limit,))]
 
+    def oldest_ended(self, after: tuple[float, str], limit: int) -> list[Job]:
+        """Those that have left the scheduler, oldest submission first, after one of (submitted_at, id)."""
+        return [_jobs.decode(state) for (state,) in self._rows(SQL["oldest_ended"], (*after, limit))]
+
+    def count_ended(self) -> int:
+        """How many jobs have left the scheduler."""
+        count: int = self._rows(SQL["count_ended"], ())[0][0]
+        return count
+
     def job(self, job_id: JobId) -> Job | None:
         rows = self._rows(SQL["job"], (job_id,))
         return _jobs.decode(rows[0][0]) if rows else None
