@@ -129,6 +129,7 @@ def _report(user: str, tally: Tally) -> messages.UserReport:
         gpu_hours=round(tally.gpu_s / 3600, 4),
         mean_wait_s=sum(waits) / len(waits) if waits else None,
         longest_wait_s=max(waits, default=None),
+        idle_share=round(tally.idle_gpu_s / tally.watched_gpu_s, 4) if tally.watched_gpu_s else None,
     )
 
 

@@ -15,6 +15,8 @@ class Tally:
     phases: dict[Phase, int] = field(default_factory=dict)
     gpu_s: float = 0.0
     waits_s: list[float] = field(default_factory=list)
+    watched_gpu_s: float = 0.0
+    idle_gpu_s: float = 0.0
 
     def add(self, job: Job, now: float) -> None:
         self.phases[job.phase] = self.phases.get(job.phase, 0) + 1
@@ -22,6 +24,8 @@ class Tally:
             if attempt.started_at is not None:
                 ended = now if attempt.ended_at is None else attempt.ended_at
                 self.gpu_s += max(0.0, ended - attempt.started_at) * len(attempt.gpus)
+        self.watched_gpu_s += job.watched_gpu_s
+        self.idle_gpu_s += job.idle_gpu_s
         first = next((attempt.started_at for attempt in job.attempts if attempt.started_at is not None), None)
         if first is not None:
             self.waits_s.append(max(0.0, first - job.ages_from))
