@@ -11,7 +11,11 @@ import msgspec
 
 
 class Allowance(msgspec.Struct, kw_only=True):
-    """What a user may have; null = no limit."""
+    """What a user may have; null = no limit.
+
+    rlimits  the kernel's limits for each process by their names, in bytes, seconds or numbers; null = unlimited.
+             What is not named there is as the scheduler's host itself has it.
+    """
 
     running_jobs: int | None
     queued_jobs: int | None
@@ -21,6 +25,7 @@ class Allowance(msgspec.Struct, kw_only=True):
     memory_mib: int | None
     longest_time_s: float | None
     priorities: list[str] | None
+    rlimits: dict[str, int | None]
 
 
 class InUse(msgspec.Struct, kw_only=True):

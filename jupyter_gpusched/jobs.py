@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from . import card, describe, request, results
 from .core.model import BadRequest, GpuSchedError
-from .outputs import bounded, fold
+from .outputs import bounded, fold, inert
 from .session import host
 from .terminal import render
 
@@ -93,18 +93,19 @@ class Job:
         """Wait, then give back what the job left: of a function its value, of a notebook the notebook with its
         outputs, else the variables named by ``--out`` (a fresh copy), or None without ``--out``.
 
-        Raises ``JobFailed`` when the job did not succeed; its cause is what the function raised.
+        Raises ``JobFailed`` when the job did not succeed; its cause is what the function raised. Raises
+        ``NotAllowed`` for values of another user's job, which would run code of that user.
         """
         view = self._keep(self._host.wait(self._id, None))
         if view["phase"] != "succeeded":
             cause = results.exception_of(self._host, view) if view["kind"] == "function" else None
             raise JobFailed(view, self.tail()) from cause
         if view["kind"] == "function":
-            return results.value_of(self._host, self._id, results.RETURNED)
+            return results.value_of(self._host, view, results.RETURNED)
         if view["kind"] == "notebook":
             return self.notebook()
         names = self._host.spec(self._id).get("outputs") or []
-        return {name: results.value_of(self._host, self._id, name) for name in names} if names else None
+        return {name: results.value_of(self._host, view, name) for name in names} if names else None
 
     def notebook(self) -> results.OutputNotebook:
         """The notebook of a notebook job with its outputs so far, also while it runs and when it failed."""
@@ -120,10 +121,14 @@ class Job:
         return render(newest_text(self._host, self._id, _SHOWN_BYTES)[0])
 
     def show(self) -> None:
-        """Display the job's outputs: text, tables, plots and errors, in their order."""
+        """Display the job's outputs: text, tables, plots and errors, in their order.
+
+        Of another user's job only text and pictures: what could act in a page would act as whoever looks.
+        """
         rest = f'jupyter_gpusched.job("{self._id}").logs() has all of the text'
+        foreign = self.view["user"] != self._host.me()
         for output in bounded(fold(self._output_lines()), how_to_get_the_rest=rest):
-            _display(output)
+            _display(inert(output) if foreign else output)
 
     def cancel(self, grace: str | None = None) -> Job:
         """End the job; ``grace`` (``"10s"``) is the time it gets to clean up. Harmless when it has ended."""

@@ -191,7 +191,8 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
         seen.add(job.id)
     new = entered(event.jobs, event.ended, state.jobs, now)
     jobs = appraised(new, now, held=state.held, queue=state.queue, gpus=state.gpus, past=state.past)
-    changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
+    detail: dict[str, object] = {} if event.by is None else {"by": event.by}
+    changes = tuple(Change(job, "submitted", now, detail) for job in jobs)
     look = (SampleNow(),) if state.releasing else ()  # it was not worth one while nobody waited
     return Step(_with_jobs(state, jobs), changes, look)
 

@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { h } from './element';
 import { Part } from './folding';
+import { useStore } from './hooks';
 import { useOutputs } from './reading';
 import { RichOutput } from './richoutput';
 import { Piece, Terminal } from './terminal';
@@ -24,6 +25,8 @@ interface Props {
 
 export function Outputs({ view, trusted, following, onFollow, whole = false, openWhole }: Props): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
+  // What could act in this page would act as whoever looks: of another user's job, which an administrator sees, it must not.
+  const own = useStore().health?.user === view.user;
   const { folding, shortened } = useOutputs(view, box, whole);
   React.useLayoutEffect(() => {
     if (box.current && following) {
@@ -65,7 +68,7 @@ export function Outputs({ view, trusted, following, onFollow, whole = false, ope
           {part.kind === 'text' ? (
             <Text terminal={part.terminal} />
           ) : (
-            <RichOutput output={part.output} trusted={trusted} />
+            <RichOutput output={part.output} trusted={trusted && own} />
           )}
         </React.Fragment>
       ))}

@@ -119,6 +119,7 @@ export interface Health {
   user: string;
   admin: boolean;
   administrators: string;
+  unseen: string | null;
 }
 
 export interface HealthOfGpu {

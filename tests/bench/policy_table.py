@@ -15,14 +15,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import page
+
 from jupyter_gpusched.core.metrics import bounds, score
 from jupyter_gpusched.core.policies import NAMED
 from jupyter_gpusched.core.simulate import simulate
 from jupyter_gpusched.core.trace import read_trace, without_estimates
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "explanation" / "scheduling.md"
-BEGIN, END = "<!-- figures: made by tests/bench/policy_table.py -->", "<!-- end of figures -->"
 
 
 def machine(name):
@@ -119,9 +119,7 @@ def main():
         assert math.isclose(found.completion_s, base[name]["least_completion_s"], rel_tol=1e-4), name
         break
     if options.write:
-        page = PAGE.read_text()
-        head, tail = page.split(BEGIN)[0], page.split(END)[1]
-        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+        page.put(text, "figures", Path(__file__).name)
 
 
 if __name__ == "__main__":
