@@ -1,5 +1,7 @@
 // Who schedules here, in one quiet line.
 
+import * as React from 'react';
+
 import { h } from './element';
 import { trans } from './translation';
 import { Health } from './wire';
