@@ -144,8 +144,8 @@ export function reserved(one: Reservation, now: number): string {
 
 function ending(view: JobView): string {
   const code = view.exit_code !== null ? trans.__('exit code %1', view.exit_code) : signalOf(view);
-  const why = view.message ?? view.reason ?? '';
-  return [why.includes(code) ? '' : code, said(why)].filter(Boolean).join(': ');
+  const why = said(view.message ?? view.reason ?? '');
+  return [why.includes(code) ? '' : code, why].filter(Boolean).join(': ');
 }
 
 function signalOf(view: JobView): string {
