@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
 
 from playwright.sync_api import expect
-from waiting import wait_for
 
 expect.set_options(timeout=30_000)
 

@@ -58,7 +58,10 @@ def test_the_settings_speak_chinese(lab, page):
 
 
 def test_what_the_scheduler_says_is_said_in_chinese_also_where_it_counts(lab, page):
-    waits = "needs 20.0G on 1 GPU; best is GPU 0: 15.0G free, 9.0G promised to 1 job; jobs before it come first, whatever fits"
+    waits = (
+        "needs 20.0G on 1 GPU; best is GPU 0: 15.0G free, 9.0G promised to 1 job; "
+        "jobs before it come first, whatever fits"
+    )
     ill = {"status": "quarantined", "cause": "by ann: fan is loud", "since": 1.7e9, "by": "ann"}
     jobs = [
         job("wait0001", phase="queued", started_at=None, position=2, waiting=waits),
@@ -70,7 +73,8 @@ def test_what_the_scheduler_says_is_said_in_chinese_also_where_it_counts(lab, pa
     page.show_panel()
     panel = page.find("panel")
     expect(panel.get_by_test_id("gpusched-why").first).to_have_text(
-        "需要 1 张 GPU 上的 20.0G；最合适的是 GPU 0：空闲 15.0G，已承诺 9.0G 给 1 个作业；排在前面的作业优先，即使它放得下（队列中第 2 位）"
+        "需要 1 张 GPU 上的 20.0G；最合适的是 GPU 0：空闲 15.0G，已承诺 9.0G 给 1 个作业；"
+        "排在前面的作业优先，即使它放得下（队列中第 2 位）"
     )
     expect(panel.get_by_test_id("gpusched-why").nth(1)).to_have_text("退出码 1：ValueError: needs more")
     expect(page.find("alert")).to_contain_text("GPU 0 (NVIDIA RTX 4090) 已隔离：由 ann：fan is loud。")
