@@ -118,8 +118,8 @@ def _place_in_array(view: describe.View) -> tuple[int, float, str]:
     return view["array_index"] or 0, view["submitted_at"], view["id"]
 
 
-def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
-    """``title``: what it is called below its array."""
+def job_row(view: describe.View, now: float, title: str | None = None, *, alone: bool = False) -> Row:
+    """``title``: what it is called below its array. ``alone``: with its memory as a bar."""
     element = describe.element_of(view)
     facts = [
         "" if element == title else element,
@@ -127,7 +127,7 @@ def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
         describe.where(view),
         describe.lasted(view, now),
         describe.remaining(view, now),
-        describe.memory(view),
+        "" if alone else describe.memory(view),
     ]
     progress = describe.progress(view)
     return {
@@ -140,7 +140,7 @@ def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
         "facts": " · ".join(fact for fact in facts if fact),
         "why": describe.sentence(view) or "",
         "simulated": view["simulated"],
-        "memory": _memory(view),
+        "memory": _memory(view) if alone else None,
         "progress": progress and {"words": progress, "fraction": view["progress"]["fraction"]},
         "can_cancel": view["phase"] not in describe.FINAL,
         "cancelling": view["phase"] == "stopping",
@@ -208,6 +208,8 @@ def _number(view: describe.View) -> str:
 
 def gpu_row(gpu: describe.View, now: float, *, drained: bool = False) -> Row:
     health = gpu["health"]
+    why_kept = _why_kept(gpu, drained=drained)
+    available = gpu["available_mib"] if why_kept is None or gpu["available_mib"] is None else 0
     kept = [describe.reserved(one, now) for one in gpu.get("reservations") or ()]
     return {
         "key": gpu["uuid"],
@@ -215,7 +217,7 @@ def gpu_row(gpu: describe.View, now: float, *, drained: bool = False) -> Row:
         "title": f"GPU {gpu['index']} {describe.one_line(gpu['name'])}",
         "readings": _readings(gpu),
         "facts": f"{show_mib(gpu['used_mib'])} of {show_mib(gpu['total_mib'])} used · "
-        f"{show_mib(gpu['promised_mib'])} promised · {show_mib(gpu['available_mib'])} available",
+        f"{show_mib(gpu['promised_mib'])} promised · {show_mib(available)} available",
         "why": "" if health["status"] == "ok" else describe.gpu_state(gpu),
         "notes": [words[:1].upper() + words[1:] for words in kept],
         "simulated": gpu["simulated"],

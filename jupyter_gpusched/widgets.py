@@ -173,7 +173,9 @@ class JobWidget(_Live):
         with self._which:
             if job_id != self._job_id:
                 return
-            self._show([job_row(view, time.time())], text=render(raw.decode("utf-8", "replace"), painted=True))
+            self._show(
+                [job_row(view, time.time(), alone=True)], text=render(raw.decode("utf-8", "replace"), painted=True)
+            )
             if view["phase"] in describe.FINAL:
                 FEED.leave(self)
 

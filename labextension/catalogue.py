@@ -19,6 +19,7 @@ CATALOGUES = sorted((HERE.parent / "jupyter_gpusched" / "locale").glob("*/LC_MES
 
 _LITERAL = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _CALL = re.compile(r"\btrans\.(?:__|_n)\(\s*")
+_PLURAL_CALL = re.compile(r"\btrans\._n\(\s*")
 _TEXT = re.compile(_LITERAL)
 _ESCAPE = re.compile(r"\\(.)")
 LIST = "sentences of the server"
@@ -31,12 +32,18 @@ class Unreadable(ValueError):
     """A text that is put together at run time: no catalogue can hold it."""
 
 
-def texts(folder: Path = HERE / "src") -> set[str]:
+def plurals(folder: Path = HERE / "src") -> set[str]:
+    """Those of the texts that depend on a number. JupyterLab takes an entry for one only if it has two forms at least,
+    also of a language that has one."""
+    return texts(folder, _PLURAL_CALL)
+
+
+def texts(folder: Path = HERE / "src", calls: re.Pattern[str] = _CALL) -> set[str]:
     """What the sources say through ``trans``; of plural texts the singular, which is their key."""
     found = set()
     for source in sorted(folder.glob("*.ts*")):
         text = source.read_text()
-        for call in _CALL.finditer(text):
+        for call in calls.finditer(text):
             literal = _TEXT.match(text, call.end())
             if literal is None:
                 line = text.count("\n", 0, call.start()) + 1
@@ -77,7 +84,13 @@ def placeholders(text: str) -> set[str]:
 def _update(catalogue: Path) -> list[str]:
     head = json.loads(catalogue.read_text())[""]
     known = read(catalogue)
-    entries = {text: known.get(text, [""]) for text in sorted(texts() | of_schemas() | {*of_server()})}
+    many = plurals()
+
+    def forms_of(text: str) -> list[str]:
+        forms = known.get(text, [""])
+        return [forms[0]] * 2 if text in many and len(forms) == 1 else forms
+
+    entries = {text: forms_of(text) for text in sorted(texts() | of_schemas() | {*of_server()})}
     listed = {LIST: ["\n".join(of_server())]}
     catalogue.write_text(json.dumps({"": head} | listed | entries, ensure_ascii=False, indent=2) + "\n")
     return [text for text, forms in entries.items() if not all(forms)]

@@ -150,7 +150,7 @@ function Bar({ gpu, drained, open }: Omit<CardProps, 'samples'>): JSX.Element {
           />
         ))}
       </div>
-      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share, gpu, drained) : figures(gpu)}</div>
+      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share, gpu, drained) : figures(gpu, drained)}</div>
     </>
   );
 }

@@ -289,8 +289,13 @@ function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; ind
         {names[group]} <span className="gpusched-count">{count}</span>
       </span>
       {others > 0 && (
-        <span role="gridcell" className="gpusched-facts" data-testid="gpusched-others">
-          {trans._n('%1 job of others before or between them', '%1 jobs of others before or between them', others)}
+        <span
+          role="gridcell"
+          className="gpusched-facts"
+          title={trans.__('Jobs of others that stand before or between them')}
+          data-testid="gpusched-others"
+        >
+          {trans.__('and %1 of others', others)}
         </span>
       )}
     </div>

@@ -91,7 +91,7 @@ def test_an_array_goes_past_a_job_as_a_whole(lab, page):
     page.page.route(re.compile(r"/jobs/\w+\b"), acted)
     page.open_lab(lab)
     page.show_panel()
-    expect(page.find("others")).to_have_text("3 jobs of others before or between them")
+    expect(page.find("others")).to_have_text("and 3 of others")
     page.find("array").focus()
     page.page.keyboard.press("Alt+ArrowUp")
     expect(page.find("said")).to_have_text("sweep is now number 3 in the queue.")

@@ -37,6 +37,13 @@ def test_a_translation_has_a_place_for_each_figure_of_its_text(path):
 
 
 @pytest.mark.parametrize("path", catalogue.CATALOGUES, ids=lambda path: path.parts[-3])
+def test_texts_that_depend_on_a_number_have_two_forms_as_jupyterlab_demands_and_all_others_one(path):
+    many = catalogue.plurals()
+    for text, forms in catalogue.read(path).items():
+        assert len(forms) >= 2 if text in many else len(forms) == 1, text
+
+
+@pytest.mark.parametrize("path", catalogue.CATALOGUES, ids=lambda path: path.parts[-3])
 def test_a_catalogue_lists_the_patterns_of_what_the_server_says(path):
     assert json.loads(path.read_text())[catalogue.LIST] == ["\n".join(catalogue.of_server())]
 
