@@ -61,7 +61,6 @@ def tally_of(job: Job, now: float) -> Tally:
     )
 
 
-
 def tallies(jobs: Iterable[Job], now: float, gone: Iterable[tuple[str, Tally]] = ()) -> dict[str, Tally]:
     """By owner. ``gone``: of jobs that have been deleted, by owner."""
     found: dict[str, Tally] = {}
