@@ -58,7 +58,11 @@ class AllLimits(msgspec.Struct, kw_only=True):
 
 
 class UserReport(msgspec.Struct, kw_only=True):
-    """One user's jobs that were submitted since a moment. Waits are from submission to the first start, in seconds."""
+    """One user's jobs that were submitted since a moment. Waits are from submission to the first start, in seconds.
+
+    idle_share  part of the time that their jobs were seen running on cards for which these did nothing;
+                null = no card has told how busy it was.
+    """
 
     user: str
     jobs: int
@@ -72,6 +76,7 @@ class UserReport(msgspec.Struct, kw_only=True):
     gpu_hours: float
     mean_wait_s: float | None
     longest_wait_s: float | None
+    idle_share: float | None = None
 
 
 class Report(msgspec.Struct, kw_only=True):

@@ -131,6 +131,7 @@ def _report(user: str, tally: Tally) -> messages.UserReport:
         gpu_hours=round(tally.gpu_s / 3600, 4),
         mean_wait_s=tally.mean_wait_s,
         longest_wait_s=tally.longest_wait_s,
+        idle_share=round(tally.idle_gpu_s / tally.watched_gpu_s, 4) if tally.watched_gpu_s else None,
     )
 
 

@@ -102,7 +102,7 @@ def _rlimits(rlimits: Mapping[str, int | None]) -> list[list[str]]:
 
 def report(view: View) -> str:
     """What each user had, those with the most GPU hours first."""
-    rows = [["USER", "JOBS", "GPU HOURS", "FAILED", "WAITING NOW", "RUNNING NOW", "MEAN WAIT", "LONGEST WAIT"]]
+    rows = [["USER", "JOBS", "GPU HOURS", "IDLE", "FAILED", "WAITING NOW", "RUNNING NOW", "MEAN WAIT", "LONGEST WAIT"]]
     for one in sorted(view["items"], key=lambda one: (-one["gpu_hours"], one["user"])):
         failed = one["failed"] + one["timeout"] + one["lost"]
         rows.append(
@@ -110,6 +110,7 @@ def report(view: View) -> str:
                 one_line(one["user"]),
                 str(one["jobs"]),
                 f"{one['gpu_hours']:.1f}",
+                "n/a" if one.get("idle_share") is None else f"{one['idle_share']:.0%}",
                 str(failed),
                 str(one["queued"]),
                 str(one["running"]),

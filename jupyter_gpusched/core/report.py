@@ -14,6 +14,7 @@ class Tally:
 
     waited          how many of the jobs have started, after waiting ``wait_s`` in all.
     longest_wait_s  of one of them; None = none has started.
+    idle_gpu_s      what their cards did nothing, of ``watched_gpu_s``.
     """
 
     phases: dict[Phase, int] = field(default_factory=dict)
@@ -21,6 +22,8 @@ class Tally:
     waited: int = 0
     wait_s: float = 0.0
     longest_wait_s: float | None = None
+    watched_gpu_s: float = 0.0
+    idle_gpu_s: float = 0.0
 
     @property
     def mean_wait_s(self) -> float | None:
@@ -35,20 +38,27 @@ class Tally:
             self.waited + other.waited,
             self.wait_s + other.wait_s,
             max(longest, default=None),
+            self.watched_gpu_s + other.watched_gpu_s,
+            self.idle_gpu_s + other.idle_gpu_s,
         )
 
 
 def tally_of(job: Job, now: float) -> Tally:
-    started = [attempt for attempt in job.attempts if attempt.started_at is not None]
-    gpu_s = 0.0
-    for attempt in started:
-        assert attempt.started_at is not None
-        ended = now if attempt.ended_at is None else attempt.ended_at
-        gpu_s += max(0.0, ended - attempt.started_at) * len(attempt.gpus)
-    if not started or started[0].started_at is None:
-        return Tally({job.phase: 1}, gpu_s)
-    wait_s = max(0.0, started[0].started_at - job.ages_from)
-    return Tally({job.phase: 1}, gpu_s, 1, wait_s, wait_s)
+    gpu_s, wait_s = 0.0, None
+    for attempt in job.attempts:
+        if attempt.started_at is not None:
+            ended = now if attempt.ended_at is None else attempt.ended_at
+            gpu_s += max(0.0, ended - attempt.started_at) * len(attempt.gpus)
+            wait_s = max(0.0, attempt.started_at - job.ages_from) if wait_s is None else wait_s
+    return Tally(
+        {job.phase: 1},
+        gpu_s,
+        waited=0 if wait_s is None else 1,
+        wait_s=wait_s or 0.0,
+        longest_wait_s=wait_s,
+        watched_gpu_s=job.watched_gpu_s,
+        idle_gpu_s=job.idle_gpu_s,
+    )
 
 
 def tallies(jobs: Iterable[Job], now: float, gone: Iterable[tuple[str, Tally]] = ()) -> dict[str, Tally]:

@@ -74,7 +74,7 @@ def openb(dice: random.Random) -> Iterator[Wanted]:
 
 
 def phillyB(dice: random.Random) -> Iterator[Wanted]:  # noqa: N802  the name of the recorded family
-    """A cluster of research: bursts and long pauses; half of what takes one card fails at once, the rest takes long."""
+    """A cluster of research: bursts and long pauses; half of what takes one card fails at once, half takes hours."""
     weights = [1 / (number + 1) for number in range(16)]
     at, left = 0.0, 0
     while True:

@@ -53,10 +53,11 @@ def test_all_limits_say_for_whom_they_are():
 
 def test_the_report_begins_with_who_had_most():
     one = {"user": "ann", "jobs": 3, "queued": 1, "running": 0, "failed": 1, "timeout": 1, "lost": 0, "gpu_hours": 1.25,
-           "mean_wait_s": 60.0, "longest_wait_s": None}  # fmt: skip
-    said = rows(report({"items": [one, {**one, "user": "bob", "gpu_hours": 2.0}]}))
+           "mean_wait_s": 60.0, "longest_wait_s": None, "idle_share": 0.25}  # fmt: skip
+    said = rows(report({"items": [one, {**one, "user": "bob", "gpu_hours": 2.0, "idle_share": None}]}))
     assert [line.split()[0] for line in said] == ["USER", "bob", "ann"]
-    assert said[2] == "ann 3 1.2 2 1 0 1m00s n/a"
+    assert said[2] == "ann 3 1.2 25% 2 1 0 1m00s n/a"
+    assert said[1].startswith("bob 3 2.0 n/a 2")
     assert "Nobody" in report({"items": []})
 
 
