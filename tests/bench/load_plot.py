@@ -7,6 +7,7 @@ Draws docs/images/completion-by-load.svg and prints the points. A point is the g
 import argparse
 from pathlib import Path
 
+import families
 import fresh_traces
 import habits
 import matplotlib
@@ -67,7 +68,7 @@ def draw(found, target):
 
 def main():
     asked = argparse.ArgumentParser()
-    asked.add_argument("--families", nargs="+", choices=fresh_traces.FAMILIES, default=["lab", "wide"])
+    asked.add_argument("--families", nargs="+", choices=families.FAMILIES, default=["lab", "wide"])
     asked.add_argument("--seeds", type=int, nargs="+", default=[101, 102])
     options = asked.parse_args()
     found = points(options.families, options.seeds)

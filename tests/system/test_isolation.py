@@ -95,7 +95,7 @@ def test_the_service_does_not_start_where_isolation_is_asked_for_and_not_to_be_h
     service.stop()
     with service.config.open("a") as config:
         config.write('c.GpuSched.isolation = "bwrap"\n')
-    for program in ("setpriv", "sh", "id", "cat"):
+    for program in ("setpriv", "prlimit", "sh", "id", "cat"):
         (tmp_path / program).symlink_to(shutil.which(program))
     given, os.environ["PATH"] = os.environ["PATH"], str(tmp_path)
     try:
