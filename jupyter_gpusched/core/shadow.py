@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from .frozen import replace
-from .history import Outlook, Person
-from .model import GpuUuid, Grant, Job, JobId, Phase, Request
+from .history import History, Outlook, Person
+from .model import GpuUuid, Grant, Job, Phase, Request
 from .past import begun
 from .quantities import Mib
 from .queue import kin_of
@@ -111,35 +111,63 @@ def kept_softly(room: Room, request: Request, found: Shadow, due: float | None) 
 _End = tuple[float, str, tuple[Grant, ...], Job]
 _WHEN = itemgetter(0, 1)
 
+_SPARE = 64
+"""So many outlooks of jobs that have gone are kept before they are swept out."""
+
 
 def _ends(state: State, now: float) -> list[_End]:
-    """When what is on the machine will have gone, as far as is known."""
-    history, outlooks = state.past.history, state.held.outlooks
-    known: dict[JobId, tuple[Job, Outlook, float | None]] = {}
-    people: dict[str, Person] = {}
+    """When what is on the machine will have gone, as far as is known; in no order."""
+    history, outlooks, busy = state.past.history, state.held.outlooks, state.busy
+    everybody, people = history.runs, _People(history)
     ends: list[_End] = []
-    for job_id, job in state.busy.items():
-        if job.phase is Phase.STOPPING or not job.phase.active:
-            at = now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
-        else:
-            was = outlooks.get(job_id)
-            before, since = was[1:] if was is not None and was[0] is job else (None, begun(job.attempts[-1]))
+    for job_id, job in busy.items():
+        was = outlooks.get(job_id)
+        if was is not None and was[0] is job:  # of a job that goes on as it did: nearly all, so it is told right here
+            _, before, since = was
             elapsed_s = 0.0 if since is None else now - since
-            owner = job.owner
-            person = people.get(owner)
-            if person is None:
-                person = people[owner] = history.person(owner)
-            if before is not None and history.still_holds(before, person, elapsed_s):
-                outlook = before
-            else:
-                outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE, before)
-                was = job, outlook, since
-            known[job_id] = was  # type: ignore[assignment]  # it holds, so that there was one
-            at = now + outlook.remaining_s(elapsed_s)
-        ends.append((at, job_id, job.grants, job))
-    outlooks.clear()
-    outlooks.update(known)
+            of, of_all, limit_s, since_s, until_s, total_s = before
+            if (
+                total_s is not None
+                and of is people[job.owner]
+                and since_s <= elapsed_s < until_s
+                and (of_all is None or of_all is everybody)
+            ):
+                seconds = total_s - elapsed_s
+                if limit_s is not None and limit_s > elapsed_s:
+                    seconds = min(seconds, max(limit_s - elapsed_s, 60.0))
+                ends.append((now + (seconds if seconds > 20.0 else 20.0), job_id, job.grants, job))  # noqa: FURB136
+                continue
+        ends.append((_end_of(job, was, people[job.owner], state, now), job_id, job.grants, job))
+    if len(outlooks) > 2 * len(busy) + _SPARE:
+        kept = {job_id: outlooks[job_id] for job_id in busy if job_id in outlooks}
+        outlooks.clear()
+        outlooks.update(kept)
     return ends
+
+
+class _People(dict[str, Person]):
+    """By owner, each looked up once."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def __missing__(self, owner: str) -> Person:
+        person = self[owner] = self.history.person(owner)
+        return person
+
+
+def _end_of(job: Job, was: tuple[Job, Outlook, float | None] | None, person: Person, state: State, now: float) -> float:
+    """As for a job of which nothing is known yet, or no longer; what is found is remembered."""
+    history = state.past.history
+    if job.phase is Phase.STOPPING or not job.phase.active:
+        return now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
+    before, since = was[1:] if was is not None and was[0] is job else (None, begun(job.attempts[-1]))
+    elapsed_s = 0.0 if since is None else now - since
+    if before is not None and history.still_holds(before, person, elapsed_s):
+        return now + before.remaining_s(elapsed_s)
+    outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE, before)
+    state.held.outlooks[job.id] = job, outlook, since
+    return now + outlook.remaining_s(elapsed_s)
 
 
 def _let_go(ahead: _Ahead, end: _End) -> list[GpuUuid]:
