@@ -11,7 +11,11 @@ import msgspec
 
 
 class Allowance(msgspec.Struct, kw_only=True):
-    """What a user may have; null = no limit."""
+    """What a user may have; null = no limit.
+
+    rlimits  the kernel's limits for each process by their names, in bytes, seconds or numbers; null = unlimited.
+             What is not named there is as the scheduler's host itself has it.
+    """
 
     running_jobs: int | None
     queued_jobs: int | None
@@ -21,6 +25,7 @@ class Allowance(msgspec.Struct, kw_only=True):
     memory_mib: int | None
     longest_time_s: float | None
     priorities: list[str] | None
+    rlimits: dict[str, int | None]
 
 
 class InUse(msgspec.Struct, kw_only=True):
@@ -53,7 +58,11 @@ class AllLimits(msgspec.Struct, kw_only=True):
 
 
 class UserReport(msgspec.Struct, kw_only=True):
-    """One user's jobs that were submitted since a moment. Waits are from submission to the first start, in seconds."""
+    """One user's jobs that were submitted since a moment. Waits are from submission to the first start, in seconds.
+
+    idle_share  part of the time that their jobs were seen running on cards for which these did nothing;
+                null = no card has told how busy it was.
+    """
 
     user: str
     jobs: int
@@ -67,6 +76,7 @@ class UserReport(msgspec.Struct, kw_only=True):
     gpu_hours: float
     mean_wait_s: float | None
     longest_wait_s: float | None
+    idle_share: float | None = None
 
 
 class Report(msgspec.Struct, kw_only=True):

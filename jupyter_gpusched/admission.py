@@ -8,11 +8,11 @@ they are put together and queued.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -43,11 +43,17 @@ from .launch.folders import remove_folder
 from .launch.owners import NoSuchOwner, Owner, Owners, ourselves
 from .parents import still_worth_waiting_for, with_parents
 from .ports import GpuProvider
+from .readers import Readers
 from .respec import spec_of
 from .submission import changed, read_terms
 
 LARGE = 2**20
 """What has more bytes is decoded beside the loop, which answers others meanwhile."""
+
+LOOKERS = 8
+"""So many threads look at what users name and leave, which may be on a disk that does not answer."""
+
+_Result = TypeVar("_Result")
 
 
 class Admission:
@@ -60,6 +66,8 @@ class Admission:
         self._gpus = gpus
         self._owners = owners
         self._hides = hides
+        self._shared = owners is not ourselves
+        self._lookers = Readers(anyio.CapacityLimiter(LOOKERS))
         self._amending = anyio.Lock()
         self._on_their_way: Counter[str] = Counter()
 
@@ -85,7 +93,15 @@ class Admission:
             ]
         return await self._submit(given, by=by, array=array)
 
-    async def _submit(self, raws: Sequence[Raw], *, by: Caller, array: wire.ArrayRequest | None = None) -> list[JobId]:
+    async def _submit(
+        self,
+        raws: Sequence[Raw],
+        *,
+        by: Caller,
+        array: wire.ArrayRequest | None = None,
+        for_them: Caller | None = None,
+    ) -> list[JobId]:
+        """As ``submit``. ``for_them``: the administrator who queues it as work of ``by``."""
         engine = self._engine
         if len(raws) > wire.LARGEST_ARRAY:  # all others would wait until it is written down
             many, more = ("an array", "arrays") if array is not None else ("a batch", "batches")
@@ -102,12 +118,22 @@ class Admission:
             by=by, runs_as=runs_as, now=engine.clock(), hides=self._hides,
         )  # fmt: skip
         read = partial(reader.read, raws, array=array is not None, throttle=throttle)
-        drafts = read() if len(raws) == 1 and _is_light(raws[0]) else await anyio.to_thread.run_sync(read)
+        at_once = len(raws) == 1 and not self._shared and _is_light(raws[0])
+        drafts = read() if at_once else await self._beside(by.user, read)
         jobs = await with_parents([draft.job for draft in drafts], engine, owner=by.user)
         works = {draft.job.id: draft.work for draft in drafts}
         kept = {draft.job.id: draft.kept for draft in drafts if draft.kept is not None}
         with self._entering(by, len(jobs)):
-            return await (self._with_files(jobs, works, kept, runs_as) if kept else engine.submit(jobs, works))
+            told = None if for_them is None else for_them.user
+            if kept:
+                return await self._with_files(jobs, works, kept, runs_as, told)
+            return await engine.submit(jobs, works, by=told)
+
+    async def _beside(self, user: str, function: Callable[[], _Result]) -> _Result:
+        """What the function returns, that looks at files of this user: those of one user keep nobody else waiting."""
+        if self._shared:
+            return await self._lookers.read(user, function)
+        return await anyio.to_thread.run_sync(function)
 
     @contextmanager
     def _entering(self, by: Caller, count: int) -> Iterator[None]:
@@ -191,9 +217,11 @@ class Admission:
     async def resubmit(self, job: Job, changes: object, *, by: Caller) -> JobId:
         """Queue the same work again, with its captured values, as a new job whose parent is this one.
 
+        An administrator's of another user's job is that user's again: it runs as its owner and counts for its owner.
+
         changes  fields of a submission to be given anew; null stands for the default.
         """
-        return (await self._submit([await self._again(job, changes)], by=by))[0]
+        return (await self._submit([await self._again(job, changes, by)], **_on_behalf(job, by)))[0]
 
     async def resubmit_many(self, jobs: Sequence[Job], changes: object, *, by: Caller) -> list[JobId]:
         """As ``resubmit``, as one array whose elements keep their numbers; all or none."""
@@ -201,13 +229,15 @@ class Admission:
         raws = []
         for job in jobs:
             own = {**changes, "idempotency_key": f"{key}-{job.id}"} if isinstance(changes, dict) and key else changes
-            raws.append(replace(await self._again(job, own), number=job.array_index))
-        throttle = next((job.throttle for job in jobs), None)
-        return await self._submit(raws, by=by, array=wire.ArrayRequest(throttle=throttle))
+            raws.append(replace(await self._again(job, own, by), number=job.array_index))
+        array = wire.ArrayRequest(throttle=jobs[0].throttle)
+        return await self._submit(raws, **_on_behalf(jobs[0], by), array=array)
 
-    async def _again(self, job: Job, changes: object) -> Raw:
+    async def _again(self, job: Job, changes: object, by: Caller) -> Raw:
         if not isinstance(changes, dict):
             raise BadRequest("Changes are a JSON object.", hint='For example {"vram": "8G"}.')
+        if job.owner != by.user:
+            _refuse_to_change_work(job, changes)
         engine = self._engine
         work = await anyio.to_thread.run_sync(engine.store.work, job.id)
         if work is None:
@@ -216,13 +246,13 @@ class Admission:
         payload = None
         if work.has_payload and "payload" not in changes:
             spec["payload"] = PLACEHOLDER
-            payload = await anyio.to_thread.run_sync(payload_of, job, engine.folder)
+            payload = await self._beside(job.owner, partial(payload_of, job, engine.folder))
         if job.after is not None and "after" not in changes:
             spec["after"] = await still_worth_waiting_for(job, engine)
             spec["after_when"] = job.after.when if spec["after"] else None
         return Raw(changed(spec, changes), payload, parent=job)
 
-    async def delete(self, job: Job) -> None:
+    async def delete(self, job: Job, *, by: str) -> None:
         """Delete a job's record and files. Raises ``WrongPhase`` while anything of it is still going on."""
         if not job.phase.final:
             raise WrongPhase(
@@ -234,9 +264,9 @@ class Admission:
                 f"Job {job.id} has ended, but its memory has not been freed on the card yet.",
                 hint="Try again in a moment.",
             )
-        await self._engine.forget(job)
+        await self._engine.forget(job, by=by)
         folder = self._engine.folder(job.id)
-        await anyio.to_thread.run_sync(remove_folder, folder)
+        await self._beside(job.owner, partial(remove_folder, folder))
 
     async def _runs_as(self, owner: str) -> Owner | None:
         """None = as the host itself. Raises ``NotAllowed`` for an owner who is no user of this machine."""
@@ -250,25 +280,57 @@ class Admission:
             ) from None
 
     async def _with_files(
-        self, jobs: list[Job], works: dict[JobId, Work], kept: dict[JobId, Kept], runs_as: Owner | None
+        self,
+        jobs: list[Job],
+        works: dict[JobId, Work],
+        kept: dict[JobId, Kept],
+        runs_as: Owner | None,
+        by: str | None,
     ) -> list[JobId]:
         """Values and notebooks are on disk before the job is acknowledged, and gone again if it is not queued."""
         queued: list[JobId] = []
+        owner = jobs[0].owner
         try:
             try:
-                await anyio.to_thread.run_sync(write, kept, self._engine.folder, runs_as)
+                await self._beside(owner, partial(write, kept, self._engine.folder, runs_as))
             except OSError as error:
                 why = error.strerror or str(error)
                 raise Unavailable(
                     f"What the job brings along cannot be stored in {self._engine.jobs_folder}: {why}.",
                     hint="Free some space there and try again.",
                 ) from error
-            queued = await self._engine.submit(jobs, works)
+            queued = await self._engine.submit(jobs, works, by=by)
         finally:
             refused = [job_id for job_id in kept.keys() - set(queued) if job_id not in self._engine.state.jobs]
             if refused:
-                await anyio.to_thread.run_sync(drop, refused, self._engine.folder)
+                await self._beside(owner, partial(drop, refused, self._engine.folder))
         return queued
+
+
+class _Behalf(TypedDict):
+    by: Caller
+    for_them: Caller | None
+
+
+def _on_behalf(job: Job, by: Caller) -> _Behalf:
+    """As whom a job is queued again: as its owner, with the limits of its owner, whoever asks for it.
+
+    What it runs is its owner's, so that it must not run with anybody else's rights.
+    """
+    if job.owner == by.user:
+        return {"by": by, "for_them": None}
+    return {"by": replace(by, user=job.owner, uid=None, groups=job.groups, admin=False), "for_them": by}
+
+
+def _refuse_to_change_work(job: Job, changes: dict[str, object]) -> None:
+    """Raises ``NotAllowed``: on which terms another's work runs is for administrators as well, what runs is not."""
+    for field in changes:
+        if field in wire.JobSpec.__struct_fields__ and field not in (*wire.TERMS, "idempotency_key"):
+            raise NotAllowed(
+                f"{field}: job {job.id} runs as {job.owner}, and what it runs is for {job.owner} alone to change.",
+                field=field,
+                hint="Its terms can be changed, such as vram and priority. Submit work of your own as yourself.",
+            )
 
 
 def _is_light(raw: Raw) -> bool:

@@ -69,6 +69,7 @@ class HealthHandler(Handler):
                 user=self.caller.user,
                 admin=self.caller.admin,
                 administrators=desk.doorkeeper.administrators(),
+                unseen=desk.unseen(),
             )
         )
 
@@ -149,7 +150,7 @@ class JobHandler(OfJob):
         self.answer(self.views().job(await self.find(job.id)))
 
     async def delete(self, job_id: str) -> None:
-        await self.desk.admission.delete(await self.find(job_id))
+        await self.desk.admission.delete(await self.find(job_id), by=self.caller.user)
         self.set_status(HTTPStatus.NO_CONTENT)
         self.finish()
 
@@ -211,7 +212,7 @@ class MemoryHandler(OfJob):
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
-        points = await self.desk.history.of_job(job.id)
+        points = await self.desk.history.of_job(job.id, self.read)
         items = [wire.MemoryPoint(at=at, used_mib=used) for at, used in points]
         self.answer(wire.MemoryCurve(items=items, next_cursor=None))
 
@@ -221,7 +222,7 @@ class TimelineHandler(OfJob):
 
     async def get(self, job_id: str) -> None:
         job = await self.find(job_id)
-        rows = await self.desk.history.timeline(job.id, self.attempt_of(job))
+        rows = await self.desk.history.timeline(job.id, self.attempt_of(job), self.read)
         try:
             items = msgspec.convert(rows, list[wire.TimelinePoint])
         except msgspec.ValidationError:  # the file lies in the user's folder and is not what was left there

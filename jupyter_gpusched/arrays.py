@@ -18,7 +18,7 @@ from . import describe, request, sweeps
 from .arraywords import numbered
 from .card import MIME, Bundle, JobTable
 from .core.model import GpuSchedError, NotAvailable
-from .jobs import Job, JobFailed, needs_widgets, readable
+from .jobs import Job, JobFailed, needs_widgets, readable, without_card
 from .session import host
 from .widgetrows import array_of
 
@@ -220,8 +220,10 @@ class JobArray(Collection[Job]):
         more = f"{len(views) - _SHOWN_ROWS} more, .table() has all; {as_of}" if len(views) > _SHOWN_ROWS else as_of
         html = f"<div><b>{escape(head)}</b></div>{shown._repr_html_()}<div>{escape(more)}</div>"
         text = "\n".join(part for part in (head, repr(shown), more) if part)
-        live = self.widget().mime() if views and needs_widgets(os.environ) else {}
-        return {MIME: {"id": self._id, "array": known.whole}, "text/plain": text, "text/html": html} | live
+        bundle = {MIME: {"id": self._id, "array": known.whole}, "text/plain": text, "text/html": html}
+        if not views or not needs_widgets(os.environ):
+            return bundle
+        return without_card(bundle, os.environ) | self.widget().mime()
 
 
 class QuietArray(JobArray):

@@ -35,6 +35,7 @@ class Client:
 
     def __init__(self, environ: Mapping[str, str], *, start: bool) -> None:
         self._host = Conversation(environ, start=start)
+        self._me: str | None = None
 
     @classmethod
     def connect(cls, *, start: bool = False, environ: Mapping[str, str] = os.environ) -> Client:
@@ -50,6 +51,12 @@ class Client:
 
     def health(self) -> dict[str, Any]:
         return self._host.get("health")
+
+    def me(self) -> str:
+        """Who we are for the host, as the owner of jobs; asked once."""
+        if self._me is None:
+            self._me = str(self.health()["user"])
+        return self._me
 
     def gpus(self) -> list[View]:
         return list(self._host.get("gpus")["items"])

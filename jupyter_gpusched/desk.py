@@ -24,7 +24,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from . import wire
 from .admission import LARGE, Admission
 from .bodies import Bodies
-from .callers import Caller, Doorkeeper
+from .callers import Caller, Doorkeeper, OwnerOnly
 from .core.limits import Limits
 from .core.model import (
     BadRequest,
@@ -40,6 +40,7 @@ from .growth import Growth
 from .history import History
 from .launch.means import Means
 from .limits_file import read_limits
+from .neighbours import Neighbours
 from .pace import Pace
 from .places import HostRecord
 from .readers import Readers
@@ -85,6 +86,7 @@ class Desk:
     streams: int = 0
     tail: Tail = field(init=False)
     standings: Standings = field(default_factory=Standings)
+    neighbours: Neighbours = field(default_factory=Neighbours)
     readers: Readers = field(default_factory=Readers)
     card_frames: CardFrames = field(default_factory=CardFrames)
 
@@ -98,6 +100,11 @@ class Desk:
     def read_limits(self) -> Limits:
         """What the administrator lets users have, as the file says now. Raises ``BadLimits``."""
         return read_limits(self.limits_file)
+
+    def unseen(self) -> str | None:
+        """Whose promises on the cards this host cannot see; nobody's where it works for all, or on no real card."""
+        alone = isinstance(self.doorkeeper, OwnerOnly) and not self.record.simulated and self.engine.state.gpus
+        return self.neighbours.unseen() if alone else None
 
     def keep_pace(self, caller: Caller) -> None:
         """Raises ``TooManyRequests`` for somebody who asks faster than a service for several users answers."""

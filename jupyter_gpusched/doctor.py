@@ -30,6 +30,7 @@ from .find_host import find_host, sign_of_a_service
 from .gpus import parse_simulation, probe
 from .hub_address import HubAddress
 from .launch.means import probe as means_here
+from .neighbours import told_of, unseen
 from .store import StoreUnavailable, filesystem, network_filesystem, try_out
 from .store.opening import connect, version_of
 
@@ -83,6 +84,7 @@ def checks(environ: Mapping[str, str] = os.environ) -> list[Check]:
         *([] if _is_service(reached) else own_places),  # whoever uses a service has none
         ("host", lambda: host),
         ("gpus", lambda: _gpus(reached, environ)),
+        ("promises", lambda: _promises(reached, environ)),
         ("ending jobs", lambda: _ending(reached, state, environ)),
         ("alerts", lambda: _alerts(reached)),
         ("server extension", _server_extension),
@@ -359,6 +361,13 @@ def _gpus(host: Client | None, environ: Mapping[str, str]) -> Check:
         return _simulated(text)
     cause = probe()
     return _no_cards(cause) if cause else Check("gpus", True, "the NVIDIA driver and its GPUs can be used")
+
+
+def _promises(host: Client | None, environ: Mapping[str, str]) -> Check:
+    """Whether one scheduler knows of all that is promised on the cards."""
+    real = host is None and not environ.get("GPUSCHED_SIMULATE") and probe() is None
+    found = host.health().get("unseen") if host is not None else unseen(environ=environ) if real else None
+    return Check("promises", True, *told_of(found), warning=found is not None)
 
 
 def _alerts(host: Client | None) -> Check:

@@ -58,6 +58,8 @@ from .core.model import (
     Work,
 )
 from .core.past import Past
+from .core.quota import rlimits_of
+from .core.report import tally_of
 from .core.schedule import awaits_memory, next_wakeup
 from .core.state import State
 from .core.streaks import since
@@ -150,30 +152,32 @@ class Engine:
         """Tell the engine a fact. Never blocks; never fails."""
         self._put(Stimulus(event))
 
-    async def submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
+    async def submit(self, jobs: Sequence[Job], works: dict[JobId, Work], *, by: str | None = None) -> list[JobId]:
         """Queue jobs, all or none; returns their ids once they are on disk.
+
+        by  who does it in the owner's place; None = the owner.
 
         A job whose owner used its idempotency key before is not queued again: the id of
         the earlier job is returned in its place.
         """
         for _try in range(_MOST_LOOKS):
             try:
-                return await self._submit(jobs, works)
+                return await self._submit(jobs, works, by)
             except DuplicateKey as error:  # noqa: PERF203  somebody else brought it while we looked: it is known now
                 if error.field != "idempotency_key":
                     raise
             except UnknownParent:  # it has ended while we looked: the journal says how
                 continue
-        return await self._submit(jobs, works)
+        return await self._submit(jobs, works, by)
 
-    async def _submit(self, jobs: Sequence[Job], works: dict[JobId, Work]) -> list[JobId]:
+    async def _submit(self, jobs: Sequence[Job], works: dict[JobId, Work], by: str | None) -> list[JobId]:
         known = await self._keys.known(jobs)
         fresh = tuple(_with_known_parents(job, known) for job in jobs if known[job.id] is None)
         if fresh:
             ended = await self._ended_parents(fresh)
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._keys.bring(fresh, done)
-            self._put(Stimulus(Submitted(fresh, ended), {job.id: works[job.id] for job in fresh}, done))
+            self._put(Stimulus(Submitted(fresh, ended, by), {job.id: works[job.id] for job in fresh}, done))
             await asyncio.shield(done)
         return [known[job.id] or job.id for job in jobs]
 
@@ -210,13 +214,17 @@ class Engine:
             self.fenced.set()
             return 0
 
-    async def forget(self, job: Job) -> None:
+    async def forget(self, job: Job, *, by: str) -> None:
         """Delete the record of a job that the scheduler has nothing to do with any more; its files are not ours."""
         if job.id in self.state.jobs:
             raise IllegalTransition(job, self.forget)
         tombstone = replace(job, name="", message=None, notebook=None, tags=(), attempts=(), idempotency_key=None)
+        at = self.clock()
+        use = tally_of(job, at)
         try:
-            recorded = await self._written(lambda: self.store.forget(tombstone, at=self.clock(), epoch=self._epoch))
+            recorded = await self._written(
+                lambda: self.store.forget(tombstone, by=by, use=use, at=at, epoch=self._epoch)
+            )
         except Fenced:
             self.fenced.set()
             raise _stopping() from None
@@ -421,7 +429,7 @@ class Engine:
                 # Beside the loop it would come later than it is needed.
                 if (work := works.get(job_id) or self.store.work(job_id)) is not None:
                     found[job_id] = work
-                    self._launcher.prepare(LaunchOrder(state.jobs[job_id], launch.attempt, work, self.folder(job_id)))
+                    self._launcher.prepare(self._order(state, job_id, launch.attempt, work))
 
     async def _wait_for_store(self, accepted: list[Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.
@@ -494,12 +502,16 @@ class Engine:
             case SampleNow() if awaits_memory(self.state):
                 self._sample_wanted.set()
 
+    def _order(self, state: State, job_id: JobId, attempt: int, work: Work) -> LaunchOrder:
+        job = state.jobs[job_id]
+        return LaunchOrder(job, attempt, work, self.folder(job_id), rlimits_of(job, state))
+
     async def _launch(self, job: Job, attempt: int, work: Work | None) -> None:
         try:
             work = work or await anyio.to_thread.run_sync(self.store.work, job.id)
             if work is None:
                 raise OSError(f"the journal does not say what job {job.id} runs")
-            self._launcher.launch(LaunchOrder(job, attempt, work, self.folder(job.id)))
+            self._launcher.launch(self._order(self.state, job.id, attempt, work))
         except (OSError, GpuSchedError) as error:
             log.warning("job %s could not be started: %s", job.id, error)
             self.post(LaunchFailed(job.id, attempt, "launch_failed", str(error)))

@@ -168,7 +168,7 @@ class _Waiting:
 
 def _value(view: describe.View) -> Any:
     if view["phase"] == "succeeded":
-        return results.value_of(host(), view["id"], results.RETURNED)
+        return results.value_of(host(), view, results.RETURNED)
     raised = results.exception_of(host(), view) if view["phase"] == "failed" else None
     if raised is None or isinstance(raised, results.RemoteTraceback):
         raise JobFailed(view, _tail(view)) from raised

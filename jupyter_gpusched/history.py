@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -45,6 +45,15 @@ MOST_ROWS = 300
 
 Point = tuple[float, int]
 """Seconds since the epoch and MiB."""
+
+
+_Result = TypeVar("_Result")
+
+
+class Read(Protocol):
+    """Runs a function that reads, beside the loop."""
+
+    async def __call__(self, function: Callable[[], _Result], /) -> _Result: ...
 
 
 class Held(NamedTuple):
@@ -177,18 +186,23 @@ class History:
                 if seen.at > since:
                     yield uuid, seen
 
-    async def of_job(self, job_id: JobId) -> list[Point]:
-        """What a job used over its life."""
+    async def of_job(self, job_id: JobId, read: Read = anyio.to_thread.run_sync) -> list[Point]:
+        """What a job used over its life.
+
+        read  how files are read for whoever asks.
+        """
         curve = self._curves.get(job_id)
         if curve is None:
-            return await anyio.to_thread.run_sync(files.memory_curve, self._folder(job_id))
+            return await read(partial(files.memory_curve, self._folder(job_id)))
         await self._complete(job_id, curve)
         return list(curve.points)
 
-    async def timeline(self, job_id: JobId, attempt: int) -> list[dict[str, Any]]:
+    async def timeline(
+        self, job_id: JobId, attempt: int, read: Read = anyio.to_thread.run_sync
+    ) -> list[dict[str, Any]]:
         """Who held what before an attempt ran out of memory; also right after its end."""
         await self._write_all()
-        return await anyio.to_thread.run_sync(files.timeline, self._folder(job_id), attempt)
+        return await read(partial(files.timeline, self._folder(job_id), attempt))
 
     # --- what is kept -----------------------------------------------------------------
 

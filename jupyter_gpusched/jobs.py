@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from . import card, describe, request, results
 from .core.model import BadRequest, GpuSchedError
-from .outputs import bounded, fold
+from .outputs import bounded, fold, inert
 from .session import host
 from .terminal import render
 
@@ -93,18 +93,19 @@ class Job:
         """Wait, then give back what the job left: of a function its value, of a notebook the notebook with its
         outputs, else the variables named by ``--out`` (a fresh copy), or None without ``--out``.
 
-        Raises ``JobFailed`` when the job did not succeed; its cause is what the function raised.
+        Raises ``JobFailed`` when the job did not succeed; its cause is what the function raised. Raises
+        ``NotAllowed`` for values of another user's job, which would run code of that user.
         """
         view = self._keep(self._host.wait(self._id, None))
         if view["phase"] != "succeeded":
             cause = results.exception_of(self._host, view) if view["kind"] == "function" else None
             raise JobFailed(view, self.tail()) from cause
         if view["kind"] == "function":
-            return results.value_of(self._host, self._id, results.RETURNED)
+            return results.value_of(self._host, view, results.RETURNED)
         if view["kind"] == "notebook":
             return self.notebook()
         names = self._host.spec(self._id).get("outputs") or []
-        return {name: results.value_of(self._host, self._id, name) for name in names} if names else None
+        return {name: results.value_of(self._host, view, name) for name in names} if names else None
 
     def notebook(self) -> results.OutputNotebook:
         """The notebook of a notebook job with its outputs so far, also while it runs and when it failed."""
@@ -120,10 +121,14 @@ class Job:
         return render(newest_text(self._host, self._id, _SHOWN_BYTES)[0])
 
     def show(self) -> None:
-        """Display the job's outputs: text, tables, plots and errors, in their order."""
+        """Display the job's outputs: text, tables, plots and errors, in their order.
+
+        Of another user's job only text and pictures: what could act in a page would act as whoever looks.
+        """
         rest = f'jupyter_gpusched.job("{self._id}").logs() has all of the text'
+        foreign = self.view["user"] != self._host.me()
         for output in bounded(fold(self._output_lines()), how_to_get_the_rest=rest):
-            _display(output)
+            _display(inert(output) if foreign else output)
 
     def cancel(self, grace: str | None = None) -> Job:
         """End the job; ``grace`` (``"10s"``) is the time it gets to clean up. Harmless when it has ended."""
@@ -205,8 +210,9 @@ class Job:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> card.Bundle:  # noqa: ARG002 - IPython's
         try:
-            live = self.widget().mime() if needs_widgets(os.environ) else {}
-            return card.job_bundle(self.view) | live
+            if not needs_widgets(os.environ):
+                return card.job_bundle(self.view)
+            return without_card(card.job_bundle(self.view), os.environ) | self.widget().mime()
         except GpuSchedError:
             if self._last is None:
                 return {"text/plain": repr(self)}
@@ -214,9 +220,18 @@ class Job:
 
 
 def needs_widgets(environ: Mapping[str, str]) -> bool:
-    """Whether this kernel's front end draws widgets but not our job card: VS Code and Colab."""
+    """Whether this kernel's front end draws widgets but not our live job card: VS Code, Colab and Voilà."""
     in_vs_code = any(name in environ for name in ("VSCODE_PID", "VSCODE_CWD", "VSCODE_IPC_HOOK_CLI"))
-    return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules
+    return ("JPY_PARENT_PID" not in environ and in_vs_code) or "google.colab" in sys.modules or _in_voila(environ)
+
+
+def without_card(bundle: card.Bundle, environ: Mapping[str, str]) -> card.Bundle:
+    """What is shown beside a widget. Voilà would draw our card first, but its server answers no card."""
+    return {mime: data for mime, data in bundle.items() if mime != card.MIME or not _in_voila(environ)}
+
+
+def _in_voila(environ: Mapping[str, str]) -> bool:
+    return environ.get("SERVER_SOFTWARE", "").startswith("voila/")
 
 
 class QuietJob(Job):

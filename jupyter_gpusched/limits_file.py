@@ -6,15 +6,16 @@ without a limit. What the limits mean is ``core.limits``'.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .core.limits import NAMES, PRIORITIES, Limits, Words
+from .core.limits import NAMES, PRIORITIES, RLIMITS, Limits, Words
 from .core.model import BadRequest
-from .core.quantities import parse_mib, parse_seconds
+from .core.quantities import MEMORY_FORMS, TIME_FORMS, parse_mib, parse_seconds
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -73,7 +74,10 @@ class _Reader:
             if read is None:
                 raise self._wrong(section, name, f"there is no limit {name!r}", f"Known: {', '.join(_READERS)}.")
             try:
-                found[_FIELDS[name]] = None if value == UNLIMITED else read(value)
+                found[_FIELDS[name]] = None if value == UNLIMITED and name != "rlimits" else read(value)
+            except BadRlimit as error:
+                key = f"rlimits.{error.name}" if error.name else "rlimits"
+                raise self._wrong(section, key, f"rlimits: {error}", error.hint) from None
             except ValueError as error:
                 raise self._wrong(section, name, f"{name}: {error}", f"Or write {UNLIMITED!r}.") from None
         return found
@@ -95,6 +99,12 @@ class _Reader:
             key = re.match(r"\s*[\"']?([^\"'=\s.]+)[\"']?\s*[=.]", line)
             if key and key[1] == name and here == section:
                 return number
+            if here == section and re.match(rf"\s*{re.escape(name)}\s*=", line):
+                return number
+        outer, _, inner = name.partition(".")
+        if inner:  # in a table of its own, else in the line of the outer one
+            nested = self._line((*section, outer), inner)
+            return nested if nested > 1 else self._line(section, outer)
         return of_section
 
 
@@ -116,6 +126,54 @@ def _priorities(value: Any) -> tuple[str, ...]:
     return tuple(priority for priority in PRIORITIES if priority in value)
 
 
+class BadRlimit(ValueError):
+    """A resource limit that cannot be used; ``name`` is its own."""
+
+    def __init__(self, name: str, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.name, self.hint = name, hint
+
+
+def _rlimits(value: Any) -> dict[str, int | None]:
+    if not isinstance(value, dict):
+        raise BadRlimit("", f"{value!r} is not a table", "Write rlimits = { nofile = 4096, core = 0 }.")
+    found: dict[str, int | None] = {}
+    for name, amount in value.items():
+        unit = RLIMITS.get(name)
+        if unit is None:
+            raise BadRlimit(name, f"there is no resource limit {name!r}", f"Known: {', '.join(RLIMITS)}.")
+        try:
+            found[name] = None if amount == UNLIMITED and name != "nofile" else _RLIMIT_READERS[unit](amount)
+        except ValueError as error:
+            also = "" if name == "nofile" else f" Or write {UNLIMITED!r}."
+            raise BadRlimit(name, f"{name}: {error}", f"It is a {_RLIMIT_FORMS[unit]}.{also}") from None
+        if name == "nofile" and amount > (most := _most_open_files()):
+            raise BadRlimit(name, f"nofile: this machine allows {most} at most", "See /proc/sys/fs/nr_open.")
+    return found
+
+
+def _bytes(value: Any) -> int:
+    return 0 if value == 0 and not isinstance(value, bool) else parse_mib(value) * 2**20
+
+
+def _most_open_files() -> int:
+    try:
+        return int(Path("/proc/sys/fs/nr_open").read_text())
+    except (OSError, ValueError):
+        return 10**9
+
+
+_RLIMIT_READERS: dict[str, Callable[[Any], int]] = {
+    "bytes": _bytes,
+    "seconds": lambda value: math.ceil(parse_seconds(value)),
+    "count": _count,
+}
+_RLIMIT_FORMS = {
+    "bytes": f"size such as {MEMORY_FORMS}, or 0",
+    "seconds": f"span of processor time such as {TIME_FORMS}",
+    "count": "whole number",
+}
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "running_jobs": _count,
     "queued_jobs": _count,
@@ -125,5 +183,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "memory": parse_mib,
     "longest_time": parse_seconds,
     "priorities": _priorities,
+    "rlimits": _rlimits,
 }
 _FIELDS = {name: name if name in NAMES else f"{name}_s" for name in _READERS}

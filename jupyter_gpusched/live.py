@@ -32,6 +32,11 @@ class Round:
         return host().gpus()
 
     @cached_property
+    def drained(self) -> bool:
+        """Whether nothing new starts on this machine."""
+        return host().health()["drained"] is not None
+
+    @cached_property
     def gpu_cause(self) -> str | None:
         cause: str | None = host().health()["gpu_cause"]
         return cause

@@ -15,6 +15,9 @@ MOST_LINES = 200
 MOST_BYTES = 64 * 1024
 MOST_RICH_OUTPUTS = 100
 
+INERT = ("text/plain", "image/png", "image/jpeg", "image/gif")
+"""What shows something and can do nothing in the page that shows it."""
+
 
 def fold(lines: Iterable[Output]) -> list[Output]:
     """The nbformat outputs that these lines led to, oldest first.
@@ -72,6 +75,14 @@ class _Folding:
             if wanted is not None and _display_id(output) == wanted:
                 output["data"] = line.get("data", {})
                 output["metadata"] = line.get("metadata", {})
+
+
+def inert(output: Output) -> Output:
+    """Without whatever could act in the page of who looks: of rich outputs the text and the pictures."""
+    if "data" not in output:
+        return output
+    kept = {mime: data for mime, data in output["data"].items() if mime in INERT}
+    return {**output, "data": kept or {"text/plain": "[an output of another user that is shown to its owner only]"}}
 
 
 def _display_id(output: Output) -> Any:

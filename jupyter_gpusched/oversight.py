@@ -63,7 +63,7 @@ class AdminLimitsHandler(OfAdministrators):
 
 
 class ReportHandler(OfAdministrators):
-    """GET admin/report: what each user had, of the jobs submitted after ``since``."""
+    """GET admin/report: what each user had, of the jobs submitted after ``since``; of deleted ones to the hour."""
 
     may: ClassVar[Mapping[str, str]] = {"GET": "see the report of all users"}
 
@@ -71,7 +71,9 @@ class ReportHandler(OfAdministrators):
         now = self.desk.engine.clock()
         since = float(self.number("since", max(0.0, now - WEEK_S)))
         store = self.desk.engine.store
-        found = await anyio.to_thread.run_sync(lambda: tallies(_submitted_since(store, since), now))
+        found = await anyio.to_thread.run_sync(
+            lambda: tallies(_submitted_since(store, since), now, store.gone_since(since))
+        )
         items = [_report(user, tally) for user, tally in sorted(found.items())]
         self.answer(messages.Report(since=since, until=now, items=items, next_cursor=None))
 
@@ -115,7 +117,7 @@ def _submitted_since(store: Store, since: float) -> Iterator[Job]:
 
 
 def _report(user: str, tally: Tally) -> messages.UserReport:
-    phases, waits = tally.phases, tally.waits_s
+    phases = tally.phases
     return messages.UserReport(
         user=user,
         jobs=sum(phases.values()),
@@ -127,8 +129,9 @@ def _report(user: str, tally: Tally) -> messages.UserReport:
         timeout=phases.get(Phase.TIMEOUT, 0),
         lost=phases.get(Phase.LOST, 0),
         gpu_hours=round(tally.gpu_s / 3600, 4),
-        mean_wait_s=sum(waits) / len(waits) if waits else None,
-        longest_wait_s=max(waits, default=None),
+        mean_wait_s=tally.mean_wait_s,
+        longest_wait_s=tally.longest_wait_s,
+        idle_share=round(tally.idle_gpu_s / tally.watched_gpu_s, 4) if tally.watched_gpu_s else None,
     )
 
 
@@ -156,6 +159,7 @@ def _allowance(allowance: Allowance) -> messages.Allowance:
         memory_mib=allowance.memory,
         longest_time_s=allowance.longest_time_s,
         priorities=None if allowance.priorities is None else list(allowance.priorities),
+        rlimits=dict(allowance.rlimits),
     )
 
 

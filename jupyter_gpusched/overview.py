@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .core.limits import RLIMITS
 from .core.model import BadRequest
 from .core.quantities import parse_seconds, show_mib, show_seconds
 from .describe import one_line, table
@@ -59,6 +60,7 @@ def own_limits(view: View) -> str:
     }
     rows = [["LIMIT", "AT MOST", "NOW"]]
     rows += [[words, _amount(name, view["limits"][name]), str(used.get(name, ""))] for name, words in _LIMITS.items()]
+    rows += [[*row, ""] for row in _rlimits(view["limits"].get("rlimits") or {})]
     return table(rows)
 
 
@@ -68,9 +70,9 @@ def all_limits(view: View) -> str:
     sections |= {f"group {one_line(name)}": words for name, words in view["groups"].items()}
     sections |= {f"user {one_line(name)}": words for name, words in view["users"].items()}
     rows = [["FOR", "LIMIT", "AT MOST"]]
-    rows += [
-        [who, _LIMITS[name], _amount(name, value)] for who, words in sections.items() for name, value in words.items()
-    ]
+    for who, words in sections.items():
+        told = [[_LIMITS[name], _amount(name, value)] for name, value in words.items() if name in _LIMITS]
+        rows += [[who, *row] for row in [*told, *_rlimits(words.get("rlimits") or {})]]
     return table(rows) if len(rows) > 1 else "No limits are set (GpuSched.limits names their file)."
 
 
@@ -86,9 +88,21 @@ def _amount(name: str, value: Any) -> str:
     return ", ".join(value) if name == "priorities" else str(value)
 
 
+def _rlimits(rlimits: Mapping[str, int | None]) -> list[list[str]]:
+    show: dict[str, Callable[[int], str]] = {
+        "bytes": lambda value: f"{value} bytes",
+        "seconds": show_seconds,
+        "count": str,
+    }
+    return [
+        [f"{one_line(name)} (ulimit)", "unlimited" if value is None else show[RLIMITS.get(name, "count")](value)]
+        for name, value in rlimits.items()
+    ]
+
+
 def report(view: View) -> str:
     """What each user had, those with the most GPU hours first."""
-    rows = [["USER", "JOBS", "GPU HOURS", "FAILED", "WAITING NOW", "RUNNING NOW", "MEAN WAIT", "LONGEST WAIT"]]
+    rows = [["USER", "JOBS", "GPU HOURS", "IDLE", "FAILED", "WAITING NOW", "RUNNING NOW", "MEAN WAIT", "LONGEST WAIT"]]
     for one in sorted(view["items"], key=lambda one: (-one["gpu_hours"], one["user"])):
         failed = one["failed"] + one["timeout"] + one["lost"]
         rows.append(
@@ -96,6 +110,7 @@ def report(view: View) -> str:
                 one_line(one["user"]),
                 str(one["jobs"]),
                 f"{one['gpu_hours']:.1f}",
+                "n/a" if one.get("idle_share") is None else f"{one['idle_share']:.0%}",
                 str(failed),
                 str(one["queued"]),
                 str(one["running"]),

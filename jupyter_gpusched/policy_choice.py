@@ -24,8 +24,9 @@ def choose_policy(name: str) -> Policy:
         )
     try:
         policy = getattr(importlib.import_module(module), factory)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise BadRequest(f"policy: {name} cannot be loaded: {error}.", field="policy") from error
+    except Exception as error:  # somebody else's code, which may fail in any way
+        what = f"{type(error).__name__}: {error}"
+        raise BadRequest(f"policy: {name} cannot be loaded: {what}.", field="policy") from error
     if not isinstance(policy, Policy):
         raise BadRequest(
             f"policy: {name} returns a {type(policy).__name__}.",

@@ -7,13 +7,15 @@ engine knows only these.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from .core.limits import Rlimits
 from .core.messages import Entry, Event
 from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
 from .core.operations import Operations
+from .core.report import Tally
 
 
 class Fenced(Exception):
@@ -80,11 +82,16 @@ class Store(Protocol):
         ``Unwritable`` for a value that cannot be written down.
         """
 
-    def forget(self, tombstone: Job, *, at: float, epoch: int) -> Recorded:
+    def forget(self, tombstone: Job, *, by: str, use: Tally, at: float, epoch: int) -> Recorded:
         """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
 
+        by   who wants that.
+        use  what it had used, which is kept for its owner.
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
+
+    def gone_since(self, since: float) -> list[tuple[str, Tally]]:
+        """Owners and what their deleted jobs had used, of those that were submitted since then, to the hour."""
 
     def prune(self, *, before: float, most: int, limit: int, epoch: int) -> int:
         """Delete up to ``limit`` of the oldest events that are older than ``before`` or more than ``most``.
@@ -103,6 +110,12 @@ class Store(Protocol):
 
     def ended(self, limit: int) -> list[Job]:
         """The most recently submitted of the jobs that are neither: what the policy learns from at a start."""
+
+    def oldest_ended(self, after: tuple[float, str], limit: int) -> list[Job]:
+        """The same, oldest submission first, after one of (submitted_at, id)."""
+
+    def count_ended(self) -> int:
+        """How many of them there are."""
 
     def job(self, job_id: JobId) -> Job | None: ...
 
@@ -174,12 +187,17 @@ class GpuProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """Everything needed to start one attempt. ``folder`` is ``jobs/<id>`` (0700, the owner's)."""
+    """Everything needed to start one attempt.
+
+    folder   ``jobs/<id>`` (0700, the owner's).
+    rlimits  the kernel's limits for its processes; what is not named stays as the host has it.
+    """
 
     job: Job
     attempt: int
     work: Work
     folder: Path
+    rlimits: Rlimits = field(default_factory=dict)
 
 
 class Launcher(Protocol):

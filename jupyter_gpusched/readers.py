@@ -6,7 +6,8 @@ They are few, so that nothing else waits for them, and no user has all of them. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,11 +31,26 @@ class Readers:
 
     async def read(self, user: str, function: Callable[[], _Result]) -> _Result:
         """What the function returns, which runs beside the loop when it is this user's turn."""
+        async with self._share(user):
+            return await anyio.to_thread.run_sync(function, limiter=self.at_once)
+
+    @asynccontextmanager
+    async def turn(self, user: str) -> AsyncIterator[None]:
+        """The same for what needs no thread."""
+        async with self._share(user), self.at_once:
+            yield
+
+    def asking(self, user: str) -> int:
+        """How many of this user's are at it, or wait."""
+        return self._asking[user]
+
+    @asynccontextmanager
+    async def _share(self, user: str) -> AsyncIterator[None]:
         share = self._shares.setdefault(user, anyio.CapacityLimiter(self.for_each))
         self._asking[user] += 1
         try:
             async with share:
-                return await anyio.to_thread.run_sync(function, limiter=self.at_once)
+                yield
         finally:
             self._asking[user] -= 1
             if not self._asking[user]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 from tornado.httputil import HTTPOutputError
@@ -82,7 +83,9 @@ class ResultHandler(OfJob):
 
     async def get(self, job_id: str, name: str) -> None:
         job = await self.find(job_id)
-        with files.opened_result(self.desk.engine.folder(job.id), name) as found:
+        with ExitStack() as stack:
+            result = files.opened_result(self.desk.engine.folder(job.id), name)
+            found = await self.read(lambda: stack.enter_context(result))
             if found is None:
                 raise UnknownResult(job.id, name)
             self.set_header("Content-Type", "application/octet-stream")

@@ -1,7 +1,7 @@
 """What a job left behind, as values of this process: variables, return values, exceptions, notebooks.
 
-Unpickles only what the user's own job wrote, served by the user's own host. A pickle of another
-Python is refused, not tried.
+Unpickles only what the user's own job wrote: to unpickle is to run what somebody wrote, and an
+administrator may ask for anybody's jobs. A pickle of another Python is refused, not tried.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .core.model import BadRequest, GpuSchedError
+from .core.model import BadRequest, GpuSchedError, NotAllowed
 
 if TYPE_CHECKING:
     from .client import Client
@@ -33,9 +33,21 @@ class RemoteTraceback(Exception):
         return f"\n{self.text.rstrip()}"
 
 
-def value_of(client: Client, job_id: str, name: str) -> Any:
-    """A result of this name. Raises ``BadRequest`` when another Python wrote it."""
-    envelope = pickle.loads(client.result(job_id, name))  # noqa: S301 - see the module's docstring
+def refuse_foreign(client: Client, view: dict[str, Any]) -> None:
+    """Raises ``NotAllowed`` unless the job is this user's own: nothing of another's is made into values here."""
+    if view["user"] != client.me():
+        raise NotAllowed(
+            f"Job {view['id']} is {view['user']}'s: to read the values that it left would run {view['user']}'s code "
+            f"as {client.me()}.",
+            field="id",
+            hint="Look at its outputs and its log, or let its owner write the value to a file of a neutral format.",
+        )
+
+
+def value_of(client: Client, view: dict[str, Any], name: str) -> Any:
+    """A result of this name. Raises ``BadRequest`` for another Python's, ``NotAllowed`` for another user's."""
+    refuse_foreign(client, view)
+    envelope = pickle.loads(client.result(view["id"], name))  # noqa: S301 - see the module's docstring
     if not _of_this_python(envelope):
         theirs, ours = ".".join(map(str, envelope["python"])), ".".join(map(str, sys.version_info[:2]))
         raise BadRequest(
@@ -49,8 +61,10 @@ def value_of(client: Client, job_id: str, name: str) -> Any:
 def exception_of(client: Client, view: dict[str, Any]) -> BaseException | None:
     """What the function of a failed job raised: the exception itself, else its traceback's text.
 
-    None when the job ended otherwise (killed, timed out).
+    None when the job ended otherwise (killed, timed out), or is another user's.
     """
+    if view["user"] != client.me():
+        return None
     try:
         envelope = pickle.loads(client.result(view["id"], RAISED))  # noqa: S301 - see above
     except GpuSchedError:

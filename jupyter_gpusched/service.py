@@ -24,6 +24,7 @@ from .admission import Admission
 from .api import routes
 from .bodies import Bodies
 from .callers import Doorkeeper, OwnerOnly
+from .core.operations import SCHEDULER
 from .desk import ENDLESS, LARGEST_BODY, Desk
 from .drafts import PLAIN_PATH
 from .engine import Engine
@@ -50,6 +51,7 @@ from .places import (
     start_time,
     write_host_record,
 )
+from .retention import keep_clearing
 from .settings import GpuSched
 from .store import SqliteStore, refuse_emptied
 from .tending import keep_checking, keep_pruning
@@ -58,7 +60,6 @@ log = logging.getLogger(__name__)
 
 BUFFER = 64 * 2**20
 """Bytes of one connection that wait to be read; bodies pass through it piece by piece."""
-
 
 SENT_S = 300.0
 """So long a body may take to be sent: what is there of it is in memory."""
@@ -252,7 +253,7 @@ class Host:
                 tasks.start_soon(desk.foresight.keep)
                 tasks.start_soon(_ends, engine.fenced.wait, tasks.cancel_scope)
                 tasks.start_soon(_ends, lambda: until(desk), tasks.cancel_scope)
-                tasks.start_soon(self._tend, engine)
+                tasks.start_soon(self._tend, engine, desk.admission)
             if engine.fenced.is_set():
                 log.warning("another host has taken over %s; this one stops", self.state)
         finally:
@@ -262,10 +263,12 @@ class Host:
                 await server.close_all_connections()
             remove_host_record(self.state, record.instance)
 
-    async def _tend(self, engine: Engine) -> None:
+    async def _tend(self, engine: Engine, admission: Admission) -> None:
         config = self.config
+        delete = partial(admission.delete, by=SCHEDULER)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: keep_pruning(engine, days=config.events_kept_days, most=config.events_kept))
+            tasks.start_soon(lambda: keep_clearing(engine, delete, days=config.jobs_kept_days, most=config.jobs_kept))
             if command := shlex.split(config.quarantine_check):
                 every_s, timeout_s = config.quarantine_check_interval_s, config.quarantine_check_timeout_s
                 tasks.start_soon(lambda: keep_checking(engine, command, every_s=every_s, timeout_s=timeout_s))

@@ -144,6 +144,14 @@ class GpuSched(Configurable):
     events_kept = Int(
         500_000, min=0, help="Events that the journal keeps at most; those of live jobs stay anyway."
     ).tag(config=True)
+    jobs_kept_days = Float(
+        180.0,
+        min=0.0,
+        help="Days for which jobs that have ended stay, with their logs, results and checkpoints; 0 = for ever.",
+    ).tag(config=True)
+    jobs_kept = Int(100_000, min=0, help="Jobs that have ended of which the newest stay at most; 0 = any number.").tag(
+        config=True
+    )
     report_activity = Bool(
         True,
         help="Whether a Jupyter server counts as active while its owner has unfinished jobs, so that nothing that "

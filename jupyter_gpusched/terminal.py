@@ -1,8 +1,8 @@
 """What a terminal would show of a job's raw output: text in, text out.
 
 Applies carriage returns, backspaces, erasing and cursor moves, so that a finished progress
-bar is one line, and leaves out colours and other codes. Linear in the length of the text;
-never interprets anything as HTML.
+bar is one line; keeps colours where they are wanted, and leaves out other codes. Linear in the
+length of the text; never interprets anything as HTML.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _NEEDS_A_TERMINAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x9b]")
+_PAINTS = re.compile(r"[0-9;:]{0,64}")
+_ENDS = {22: "12", 23: "3", 24: "4", 27: "7"}
+"""Which marks (bold, faint, italic, underlined, inverse) end with a code."""
 _WIDEST_MOVE = 1000  # a move further right than any terminal is wide only costs memory
 
 
 class _Screen:
-    """Endless lines and a cursor; cells are code points."""
+    """Endless lines and a cursor; cells are code points, before each the codes that paint it if that is wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, painted: bool) -> None:
+        self.painted = painted
+        self.inks: dict[str, str] = {}
+        self.paint = ""
         self.lines: list[list[str]] = [[]]
         self.rewritten: set[int] = set()
         self.row = 0
@@ -37,7 +43,7 @@ class _Screen:
         line = self.lines[self.row]
         if self.column > len(line):
             line.extend(" " * (self.column - len(line)))
-        line[self.column : self.column + len(text)] = text
+        line[self.column : self.column + len(text)] = [self.paint + one for one in text] if self.paint else text
         self.column += len(text)
 
     def newline(self) -> None:
@@ -58,6 +64,7 @@ class _Screen:
     def move(self, code: str, args: str) -> None:
         """One CSI sequence; those that change neither text nor cursor are left out."""
         if code == "m":
+            self.dip(args)
             return
         first = args.partition(";")[0]
         count = int(first) if first.isdigit() else 0
@@ -82,6 +89,12 @@ class _Screen:
         if code in "ABCDEFGJK`":
             self.rewritten.add(self.row)
 
+    def dip(self, args: str) -> None:
+        """Paint what is written from now on."""
+        if self.painted and _PAINTS.fullmatch(args):
+            _mix(self.inks, [int(number or 0) for number in re.split("[;:]", args)])
+            self.paint = f"\x1b[{';'.join(self.inks.values())}m" if self.inks else ""
+
     def erase(self, part: int) -> None:
         line = self.lines[self.row]
         if part == 0:
@@ -92,18 +105,53 @@ class _Screen:
             line.clear()
 
     def text(self) -> str:
-        shown = (
-            "".join(line).rstrip(" ") if n in self.rewritten else "".join(line) for n, line in enumerate(self.lines)
-        )
+        whole = _joined if self.painted else "".join
+        shown = (whole(line).rstrip(" ") if n in self.rewritten else whole(line) for n, line in enumerate(self.lines))
         return "\n".join(shown)
 
 
-def render(text: str) -> str:
-    """The text as a terminal shows it in the end, without colours; plain text comes back as it is."""
+def _mix(inks: dict[str, str], numbers: list[int]) -> None:
+    """What is in force after these codes: one each for the colour before, the one behind, and every mark."""
+    while numbers:
+        code = numbers.pop(0)
+        place = "behind" if 40 <= code < 50 or 100 <= code < 108 else "before"
+        if code == 0:
+            inks.clear()
+        elif code in (1, 2, 3, 4, 7):
+            inks[str(code)] = str(code)
+        elif code in _ENDS:
+            for mark in _ENDS[code]:
+                inks.pop(mark, None)
+        elif code in (38, 48):
+            wide = numbers[: 2 if numbers[:1] == [5] else 4]
+            del numbers[: len(wide)]
+            inks[place] = ";".join(map(str, [code, *wide]))
+        elif code in (39, 49):
+            inks.pop(place, None)
+        elif 30 <= code < 48 or 90 <= code < 108:
+            inks[place] = str(code)
+
+
+def _joined(line: list[str]) -> str:
+    """A line with its codes where they change; it ends as it began, unpainted."""
+    parts, paint = [], ""
+    for cell in line:
+        if cell[:-1] != paint:
+            parts.append(("\x1b[0m" if paint else "") + cell[:-1])
+            paint = cell[:-1]
+        parts.append(cell[-1])
+    return "".join(parts) + ("\x1b[0m" if paint else "")
+
+
+def render(text: str, *, painted: bool = False) -> str:
+    """The text as a terminal shows it in the end; plain text comes back as it is.
+
+    painted  keep the codes for colours and the like, a complete set before each run of characters.
+    """
     text = text.replace("\r\n", "\n")
     if not _NEEDS_A_TERMINAL.search(text):
         return text
-    screen = _Screen()
+    screen = _Screen(painted=painted)
     for token in _TOKEN.finditer(text):
         if token["text"]:
             screen.write(token["text"])

@@ -118,8 +118,8 @@ def _place_in_array(view: describe.View) -> tuple[int, float, str]:
     return view["array_index"] or 0, view["submitted_at"], view["id"]
 
 
-def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
-    """``title``: what it is called below its array."""
+def job_row(view: describe.View, now: float, title: str | None = None, *, alone: bool = False) -> Row:
+    """``title``: what it is called below its array. ``alone``: with its memory as a bar."""
     element = describe.element_of(view)
     facts = [
         "" if element == title else element,
@@ -127,7 +127,7 @@ def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
         describe.where(view),
         describe.lasted(view, now),
         describe.remaining(view, now),
-        describe.memory(view),
+        "" if alone else describe.memory(view),
     ]
     progress = describe.progress(view)
     return {
@@ -140,10 +140,28 @@ def job_row(view: describe.View, now: float, title: str | None = None) -> Row:
         "facts": " · ".join(fact for fact in facts if fact),
         "why": describe.sentence(view) or "",
         "simulated": view["simulated"],
+        "memory": _memory(view) if alone else None,
         "progress": progress and {"words": progress, "fraction": view["progress"]["fraction"]},
         "can_cancel": view["phase"] not in describe.FINAL,
         "cancelling": view["phase"] == "stopping",
         "can_repeat": view["phase"] in describe.FINAL,
+    }
+
+
+def _memory(view: describe.View) -> Row | None:
+    """What it has on a card of what it was promised, as parts of the bar's length; None without a figure."""
+    promised, peak = view["vram_mib"], view["peak_vram_mib"]
+    used = None if view["phase"] in describe.FINAL else view["used_vram_mib"]
+    shown = peak if used is None else used
+    if not view["gpus_requested"] or shown is None:
+        return None
+    scale = max(promised or 0, shown, peak or 0, 1)
+    told = [("promised", promised), ("used", used), ("peak", peak)]
+    return {
+        "words": " · ".join(f"{show_mib(amount)} {name}" for name, amount in told if amount is not None),
+        "fill": shown / scale,
+        "peak": None if peak is None else peak / scale,
+        "over": promised is not None and shown > promised,
     }
 
 
@@ -188,8 +206,10 @@ def _number(view: describe.View) -> str:
 # --- cards ------------------------------------------------------------------------------
 
 
-def gpu_row(gpu: describe.View, now: float) -> Row:
+def gpu_row(gpu: describe.View, now: float, *, drained: bool = False) -> Row:
     health = gpu["health"]
+    why_kept = _why_kept(gpu, drained=drained)
+    available = gpu["available_mib"] if why_kept is None or gpu["available_mib"] is None else 0
     kept = [describe.reserved(one, now) for one in gpu.get("reservations") or ()]
     return {
         "key": gpu["uuid"],
@@ -197,11 +217,11 @@ def gpu_row(gpu: describe.View, now: float) -> Row:
         "title": f"GPU {gpu['index']} {describe.one_line(gpu['name'])}",
         "readings": _readings(gpu),
         "facts": f"{show_mib(gpu['used_mib'])} of {show_mib(gpu['total_mib'])} used · "
-        f"{show_mib(gpu['promised_mib'])} promised · {show_mib(gpu['available_mib'])} available",
+        f"{show_mib(gpu['promised_mib'])} promised · {show_mib(available)} available",
         "why": "" if health["status"] == "ok" else describe.gpu_state(gpu),
         "notes": [words[:1].upper() + words[1:] for words in kept],
         "simulated": gpu["simulated"],
-        "parts": _parts(gpu),
+        "parts": _parts(gpu, now, drained=drained),
     }
 
 
@@ -217,21 +237,29 @@ _KINDS = {
     "lease": "leases",
     "foreign": "outside the queue",
     "releasing": "being freed",
+    "kept": "kept back",
     "free": "free",
 }
 """The parts of a card's bar, in the order in which they are drawn."""
 
 
-def _parts(gpu: describe.View) -> list[Row]:
-    """How a card's memory is divided, in MiB, and who holds it; what has no share is left out."""
+def _parts(gpu: describe.View, now: float, *, drained: bool) -> list[Row]:
+    """How a card's memory is divided, in MiB, and who holds it; what has no share is left out.
+
+    Free is what a job of this user could be given now; what nobody holds and is not free is kept back.
+    """
     shares: dict[str, int] = dict.fromkeys(_KINDS, 0)
     whose: dict[str, list[str]] = {kind: [] for kind in _KINDS}
     for holder in gpu["holders"]:
         kind, amount = _kind_of(holder), _amount_of(holder)
         shares[kind] += amount
-        whose[kind].append(f"{_holder(holder)} {show_mib(amount)}")
+        whose[kind].append(f"{_holder(holder)} {show_mib(amount)}{_since(holder, now)}")
     shares["foreign"] = max(shares["foreign"], gpu["foreign_mib"] or 0)
-    shares["free"] = max(0, gpu["total_mib"] - sum(shares.values()))
+    left = max(0, gpu["total_mib"] - sum(shares.values()))
+    why = _why_kept(gpu, drained=drained)
+    shares["free"] = min(left, gpu["available_mib"]) if why is None else 0
+    shares["kept"] = left - shares["free"]
+    whose["kept"].append(why or "for the driver and as headroom")
     return [
         {
             "kind": kind,
@@ -244,8 +272,27 @@ def _parts(gpu: describe.View) -> list[Row]:
     ]
 
 
+def _why_kept(gpu: describe.View, *, drained: bool) -> str | None:
+    """Why nothing of this card is free for a job of this user; None where some of it may be."""
+    if gpu["health"]["status"] != "ok":
+        return "this card gets no jobs"
+    if drained:
+        return "nothing new starts on this machine"
+    if any(one["active"] and not one["mine"] for one in gpu.get("reservations") or ()):
+        return "reserved"
+    return "what is in use is not known" if gpu["available_mib"] is None else None
+
+
 def _holder(holder: Row) -> str:
-    return holder["job_id"] or describe.one_line(holder["user"]) or "unknown"
+    """Whose it is: ``abcd1234``, ``abcd1234 of bob``, ``pid 42 of bob``."""
+    process = "" if holder["pid"] is None or holder["job_id"] else f"pid {holder['pid']}"
+    user = "" if holder["mine"] else describe.one_line(holder["user"])
+    named = [word for word in (holder["job_id"] or process, user) if word]
+    return " of ".join(named) or "unknown"
+
+
+def _since(holder: Row, now: float) -> str:
+    return "" if holder["since"] is None else f" since {describe.time_of_day(holder['since'], now)}"
 
 
 def _kind_of(holder: Row) -> str:

@@ -24,18 +24,34 @@ function bar(parts) {
   return made;
 }
 
-function progressBar({ words, fraction }) {
+/** A bar that is filled so far, with its words beside it. */
+function meter(words, percent, role, label) {
   const made = element('div', 'progress');
-  const track = element('div', 'track');
-  const fill = element('div', 'fill');
-  track.setAttribute('role', 'progressbar');
-  track.setAttribute('aria-label', 'Progress');
+  const [track, fill] = [element('div', 'track'), element('div', 'fill')];
+  track.setAttribute('role', role);
+  track.setAttribute('aria-label', label);
+  fill.style.width = `${percent}%`;
+  track.append(fill);
+  made.append(track, element('span', 'facts', words));
+  return { made, track, fill };
+}
+
+function progressBar({ words, fraction }) {
+  const { made, track, fill } = meter(words, fraction === null ? 100 : 100 * fraction, 'progressbar', 'Progress');
   track.setAttribute('aria-valuetext', words);
   if (fraction !== null) track.setAttribute('aria-valuenow', String(Math.floor(100 * fraction)));
   fill.dataset.known = String(fraction !== null);
-  fill.style.width = `${fraction === null ? 100 : 100 * fraction}%`;
-  track.append(fill);
-  made.append(track, element('span', 'facts', words));
+  return made;
+}
+
+function memoryBar({ words, fill: part, peak, over }) {
+  const { made, track, fill } = meter(`VRAM ${words}`, 100 * part, 'img', `VRAM: ${words}`);
+  fill.dataset.over = String(over);
+  if (peak !== null) {
+    const tick = element('div', 'tick');
+    tick.style.left = `${100 * peak}%`;
+    track.append(tick);
+  }
   return made;
 }
 
@@ -205,6 +221,7 @@ class Row {
     this.part('notes', row.notes?.length ? row.notes : null, () => notes(row.notes));
     this.part('progress', row.progress, () => progressBar(row.progress));
     const acting = row.kind !== 'gpu' && [can_cancel, can_repeat, cancelling, held];
+    this.part('memory', row.memory, () => memoryBar(row.memory));
     this.part('acts', acting, () => acts(model, wishes, row));
   }
 
@@ -225,6 +242,57 @@ class Row {
   refresh() {
     this.parts.get('acts').shown = '';
   }
+}
+
+const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
+const STEPS = [0, 95, 135, 175, 215, 255];
+
+/** One of 256 colours, or of 16 million, whose numbers come next. */
+function wideColour(rest) {
+  const form = rest.shift();
+  if (form === 2) return `rgb(${rest.splice(0, 3).map(Number).join(',')})`;
+  const n = rest.shift() ?? 0;
+  if (n < 16) return COLOURS[n % 8];
+  const cube = [36, 6, 1].map(unit => STEPS[Math.floor((n - 16) / unit) % 6]);
+  return n > 231 ? `rgb(${Array(3).fill(10 * (n - 232) + 8).join(',')})` : `rgb(${cube.join(',')})`;
+}
+
+/** Text with a terminal's codes as pieces of text; of the sixteen colours the style sheet knows those that it likes. */
+function painted(text) {
+  return text.split(/((?:\x1b\[[\d;:]*m)+)/).reduce(({ pieces, look }, part, n) => {
+    if (n % 2 === 0) {
+      const piece = element('span', '', part);
+      const [fore, back] = look.inverse ? [look.back ?? 'ground', look.fore ?? 'text'] : [look.fore, look.back];
+      piece.style.color = inkOf(fore);
+      piece.style.background = inkOf(back);
+      piece.style.fontWeight = look.bold ? 'bold' : '';
+      piece.style.fontStyle = look.italic ? 'italic' : '';
+      piece.style.opacity = look.dim ? '0.7' : '';
+      piece.style.textDecoration = look.underline ? 'underline' : '';
+      if (part) pieces.push(piece);
+      return { pieces, look };
+    }
+    return { pieces, look: lookAfter(look, part.match(/\d+/g)?.map(Number) ?? [0]) };
+  }, { pieces: [], look: {} }).pieces;
+}
+
+function inkOf(colour) {
+  return !colour || colour.startsWith('rgb') ? colour ?? '' : `var(--ink-${colour})`;
+}
+
+const MARKS = { 1: ['bold', 22], 2: ['dim', 22], 3: ['italic', 23], 4: ['underline', 24], 7: ['inverse', 27] };
+
+function lookAfter(before, numbers) {
+  let look = { ...before };
+  for (let n = numbers.shift(); n !== undefined; n = numbers.shift()) {
+    if (n === 0) look = {};
+    else if (MARKS[n]) look[MARKS[n][0]] = true;
+    else if (n >= 22 && n <= 27) Object.values(MARKS).forEach(([name, end]) => n === end && delete look[name]);
+    else if (n === 38 || n === 48) look[n === 38 ? 'fore' : 'back'] = wideColour(numbers);
+    else if (n >= 30 && n <= 49) look[n < 40 ? 'fore' : 'back'] = COLOURS[n % 10];
+    else if (n >= 90 && n <= 107) look[n < 100 ? 'fore' : 'back'] = COLOURS[n % 10];
+  }
+  return look;
 }
 
 function legend(rows) {
@@ -306,9 +374,10 @@ function render({ model, el }) {
   box.append(title, trouble, list.node, key, empty, text);
   list.node.setAttribute('aria-label', model.get('heading') || 'Job');
 
-  const show = (node, words) => {
+  const show = (node, words, fill = () => (node.textContent = words)) => {
     node.hidden = !words;
-    if (node.textContent !== words) node.textContent = words;
+    if (node.said !== words) fill();
+    node.said = words;
   };
   const draw = () => {
     list.draw();
@@ -316,7 +385,8 @@ function render({ model, el }) {
     show(title, model.get('heading'));
     show(empty, model.get('rows').length ? '' : model.get('empty'));
     const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 8;
-    show(text, model.get('text') ?? '');
+    const said = model.get('text') ?? '';
+    show(text, said, () => text.replaceChildren(...painted(said)));
     if (atEnd) text.scrollTop = text.scrollHeight;
   };
   const troubled = () => {

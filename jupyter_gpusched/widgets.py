@@ -100,7 +100,11 @@ class _Live(anywidget.AnyWidget):
 
 
 class GpuMonitor(_Live):
-    """The cards, live: who has how much of each. ``gpus`` holds their views, ``selected`` a UUID."""
+    """The cards, live: who has how much of each. ``gpus`` holds their views, ``selected`` a UUID.
+
+    ``gpus`` stays in the kernel (``observe`` and ``dlink`` see it): every second all of it would go
+    to a front end that draws from ``rows``. ``selected`` is there too, for ``jslink``.
+    """
 
     gpus = traitlets.List(traitlets.Dict(), help="The views of the cards, as `gs.gpus()` gives them.")
 
@@ -110,7 +114,8 @@ class GpuMonitor(_Live):
     def take(self, answers: Round) -> None:
         cause = None if answers.gpus else answers.gpu_cause
         now = time.time()
-        self._show([gpu_row(gpu, now) for gpu in answers.gpus], gpus=answers.gpus, empty=describe.no_gpus(cause))
+        rows = [gpu_row(gpu, now, drained=answers.drained) for gpu in answers.gpus]
+        self._show(rows, gpus=answers.gpus, empty=describe.no_gpus(cause))
 
     def _words(self) -> str:
         return describe.gpus_table(self.gpus) if self.gpus else self.empty
@@ -128,7 +133,10 @@ class _WithArrays(_Live):
 
 
 class JobQueue(_WithArrays):
-    """Your jobs, live: what runs, what waits and for what, what ended last. ``selected`` is the id of one row."""
+    """Your jobs, live: what runs, what waits and for what, what ended last. ``selected`` is the id of one row.
+
+    ``jobs`` stays in the kernel, as ``gpus`` does of a ``GpuMonitor``: there may be thousands.
+    """
 
     jobs = traitlets.List(traitlets.Dict(), help="The views of your jobs, newest first.")
 
@@ -149,7 +157,7 @@ class JobWidget(_Live):
     look  gives the view of a job, tail the last bytes of its log.
     """
 
-    text = traitlets.Unicode().tag(sync=True)
+    text = traitlets.Unicode(help="The end of its output, with the codes of a terminal for colours.").tag(sync=True)
 
     def __init__(self, job_id: str, look: Callable[[str], describe.View], tail: Callable[[str], bytes]) -> None:
         self._job_id = job_id
@@ -165,7 +173,9 @@ class JobWidget(_Live):
         with self._which:
             if job_id != self._job_id:
                 return
-            self._show([job_row(view, time.time())], text=render(raw.decode("utf-8", "replace")))
+            self._show(
+                [job_row(view, time.time(), alone=True)], text=render(raw.decode("utf-8", "replace"), painted=True)
+            )
             if view["phase"] in describe.FINAL:
                 FEED.leave(self)
 

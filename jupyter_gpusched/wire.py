@@ -287,6 +287,8 @@ class Health(msgspec.Struct, kw_only=True):
 
     ``ending`` is how the processes of a job are found when they are ended; ``notices`` are what
     an administrator should know of this machine though nothing is broken; others are told of none.
+    ``unseen`` says whose promises on the same cards this host cannot see: those made in other
+    ``containers``, or by ``hosts`` of other users of the machine; null = it knows of none.
     """
 
     status: str  # ok | degraded
@@ -311,6 +313,7 @@ class Health(msgspec.Struct, kw_only=True):
     user: str = ""  # the caller, as the owner of jobs
     admin: bool = False  # whether the caller runs this machine
     administrators: str = ""  # who does, in words
+    unseen: str | None = None  # containers | hosts
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

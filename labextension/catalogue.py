@@ -3,6 +3,9 @@
 ``python labextension/catalogue.py`` writes into every catalogue under ``jupyter_gpusched/locale`` an
 empty entry for each new text and takes out what no source uses any more; a test fails on empty ones.
 The catalogues are JupyterLab's: JSON objects of texts and their plural forms.
+
+What the server says in sentences of its own is translated by patterns, those of ``sentences.txt``: each is a text
+like the others, and one more entry lists them all, since a page can ask a catalogue only for what it names.
 """
 
 from __future__ import annotations
@@ -16,8 +19,12 @@ CATALOGUES = sorted((HERE.parent / "jupyter_gpusched" / "locale").glob("*/LC_MES
 
 _LITERAL = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _CALL = re.compile(r"\btrans\.(?:__|_n)\(\s*")
+_PLURAL_CALL = re.compile(r"\btrans\._n\(\s*")
 _TEXT = re.compile(_LITERAL)
 _ESCAPE = re.compile(r"\\(.)")
+LIST = "sentences of the server"
+"""The entry that lists the patterns."""
+
 _SPOKEN = {"title", "description", "jupyter.lab.setting-icon-label"}
 
 
@@ -25,12 +32,18 @@ class Unreadable(ValueError):
     """A text that is put together at run time: no catalogue can hold it."""
 
 
-def texts(folder: Path = HERE / "src") -> set[str]:
+def plurals(folder: Path = HERE / "src") -> set[str]:
+    """Those of the texts that depend on a number. JupyterLab takes an entry for one only if it has two forms at least,
+    also of a language that has one."""
+    return texts(folder, _PLURAL_CALL)
+
+
+def texts(folder: Path = HERE / "src", calls: re.Pattern[str] = _CALL) -> set[str]:
     """What the sources say through ``trans``; of plural texts the singular, which is their key."""
     found = set()
     for source in sorted(folder.glob("*.ts*")):
         text = source.read_text()
-        for call in _CALL.finditer(text):
+        for call in calls.finditer(text):
             literal = _TEXT.match(text, call.end())
             if literal is None:
                 line = text.count("\n", 0, call.start()) + 1
@@ -51,22 +64,35 @@ def of_schemas(folder: Path = HERE / "schema") -> set[str]:
     return found(json.loads((folder / "plugin.json").read_text()))
 
 
+def of_server(source: Path = HERE / "sentences.txt") -> list[str]:
+    """The patterns in their order."""
+    return [line for line in source.read_text().splitlines() if line and not line.startswith("# ")]
+
+
 def read(catalogue: Path) -> dict[str, list[str]]:
     """The texts of a catalogue with what they become."""
     entries = json.loads(catalogue.read_text())
-    entries.pop("")
+    for name in ("", LIST):
+        entries.pop(name, None)
     return entries
 
 
 def placeholders(text: str) -> set[str]:
-    return set(re.findall(r"%\d", text))
+    return set(re.findall(r"%\d|<\d>|\{\d\}", text))
 
 
 def _update(catalogue: Path) -> list[str]:
     head = json.loads(catalogue.read_text())[""]
     known = read(catalogue)
-    entries = {text: known.get(text, [""]) for text in sorted(texts() | of_schemas())}
-    catalogue.write_text(json.dumps({"": head} | entries, ensure_ascii=False, indent=2) + "\n")
+    many = plurals()
+
+    def forms_of(text: str) -> list[str]:
+        forms = known.get(text, [""])
+        return [forms[0]] * 2 if text in many and len(forms) == 1 else forms
+
+    entries = {text: forms_of(text) for text in sorted(texts() | of_schemas() | {*of_server()})}
+    listed = {LIST: ["\n".join(of_server())]}
+    catalogue.write_text(json.dumps({"": head} | listed | entries, ensure_ascii=False, indent=2) + "\n")
     return [text for text, forms in entries.items() if not all(forms)]
 
 

@@ -7,7 +7,7 @@ export default tseslint.config(
   { ignores: ['lib', 'lib-test', 'node_modules', 'src/wire.ts', '*.mjs'] },
   ...tseslint.configs.strictTypeChecked,
   {
-    languageOptions: { parserOptions: { project: ['tsconfig.json', 'test/tsconfig.json'] } },
+    languageOptions: { parserOptions: { project: ['tsconfig.json', 'test/tsconfig.json'], jsxPragma: 'h' } },
     plugins: { 'react-hooks': hooks },
     rules: {
       ...hooks.configs.recommended.rules,

@@ -22,14 +22,13 @@ from typing import Any
 import hypothesis
 import pytest
 from exploring import EXPLORE, ORDINARY, register_profiles
+from sharing import Sharing, keep_together
 from waiting import DEADLINE_S, wait_for
 
 from jupyter_gpusched.client import Client
 from jupyter_gpusched.places import read_host_record, state_folder
 
-HERE = Path(__file__).parent
 MOST_WORKERS = 8
-OF_THE_MACHINE = ("hub", "system", "hardware")
 
 register_profiles()
 hypothesis.settings.load_profile(ORDINARY)  # unless the command line names another one, which is loaded after this
@@ -43,26 +42,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(MOST_WORKERS, len(os.sched_getaffinity(0)) + 1)
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing | None:
+    return Sharing(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Who shares what is run by one worker; and who explores waits for thousands of examples."""
-    for item in items:
-        group = _group_of(item)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-        if config.getoption("hypothesis_profile", None) == EXPLORE:
+    """Who explores waits for thousands of examples."""
+    if config.getoption("hypothesis_profile", None) == EXPLORE:
+        for item in items:
             item.add_marker(pytest.mark.timeout(0))
 
 
-def _group_of(item: pytest.Item) -> str | None:
-    """Browsers are heavy, so that there is one at a time; users, services and the card are the whole machine's."""
-    folder = item.path.relative_to(HERE).parts[0]
-    if folder == "browser":
-        return folder
-    if folder in OF_THE_MACHINE or any(item.get_closest_marker(one) for one in ("hub", "system", "gpu")):
-        return "machine"
-    shares = any(defs[-1].scope == "module" for defs in item._fixtureinfo.name2fixturedefs.values())
-    return item.path.stem if shares else None
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    keep_together(item)
 
 
 @pytest.fixture(autouse=True)

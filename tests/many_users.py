@@ -63,6 +63,21 @@ class OutsideUse:
         return replace(gpu, used=used, free=gpu.total - used, utilization_pct=0.0, foreign=(process,))
 
 
+class Loads:
+    """How busy simulated cards say that they are, all of them; ``pct`` None = they do not tell."""
+
+    pct: float | None = None
+
+    def __init__(self, host: Lab) -> None:
+        provider = host.desk.engine.gpus
+        look = provider.sample
+
+        async def sample(grants, *, now):
+            return tuple(replace(gpu, utilization_pct=self.pct) for gpu in await look(grants, now=now))
+
+        provider.sample = sample
+
+
 class Lab:
     """``ask(user, method, path, body)`` of a running host."""
 

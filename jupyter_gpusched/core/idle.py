@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .model import Foreign, Gpu, GpuUuid, Job, JobId, Settings
+from .frozen import replace
+from .model import Foreign, Gpu, GpuUuid, Job, JobId, Phase, Settings
 from .operations import LITTLE_MIB, Alert
 from .release import UNREADABLE
 
@@ -56,6 +57,29 @@ def observe(watch: Watch, gpus: Iterable[Gpu], holders: Mapping[GpuUuid, list[Jo
             elif shows:
                 seen[key] = _longer(known, gpu.sampled_at)
     return seen
+
+
+def idled(
+    jobs: Iterable[Job], before: Mapping[GpuUuid, Gpu], now: Mapping[GpuUuid, Gpu], settings: Settings
+) -> list[Job]:
+    """Those of the jobs whose cards were seen twice since they run, with that time, and whether it was idle."""
+    changed = []
+    for job in jobs:
+        if job.phase is not Phase.RUNNING or (begun := job.attempts[-1].started_at) is None:
+            continue
+        watched = idle = 0.0
+        for grant in job.grants:
+            gpu, earlier = now.get(grant.gpu), before.get(grant.gpu)
+            if grant.attempt != job.attempt or gpu is None or earlier is None or gpu.health in UNREADABLE:
+                continue
+            span = gpu.sampled_at - max(earlier.sampled_at, begun)
+            if gpu.utilization_pct is not None and 0 < span <= LONGEST_GAP_S:
+                watched += span
+                idle += span if gpu.utilization_pct <= settings.idle_above_pct else 0.0
+        if watched:
+            watched, idle = job.watched_gpu_s + watched, job.idle_gpu_s + idle
+            changed.append(replace(job, watched_gpu_s=watched, idle_gpu_s=idle))
+    return changed
 
 
 def remembered(alerts: Iterable[Alert], settings: Settings) -> Watch:

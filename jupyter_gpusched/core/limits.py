@@ -7,7 +7,7 @@ one; else everybody's. Values only; ``quota`` says what follows for a job.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,23 @@ from typing import Any
 from .quantities import Mib
 
 PRIORITIES = ("low", "normal", "high")
+
+RLIMITS: Mapping[str, str] = {
+    "as": "bytes",
+    "core": "bytes",
+    "cpu": "seconds",
+    "data": "bytes",
+    "fsize": "bytes",
+    "memlock": "bytes",
+    "msgqueue": "bytes",
+    "nofile": "count",
+    "nproc": "count",
+    "sigpending": "count",
+    "stack": "bytes",
+}
+"""The resource limits of the kernel that can be set, as ``getrlimit(2)`` names them, with their units."""
+
+Rlimits = Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +45,7 @@ class Allowance:
     cpus, memory    asked for by what runs; memory in MiB.
     longest_time_s  that a job may run; also the time limit of those that name none.
     priorities      that may be asked for.
+    rlimits         of each process, by the kernel's names; None = unlimited. Others stay as the host has them.
     """
 
     running_jobs: int | None = None
@@ -38,6 +56,7 @@ class Allowance:
     memory: Mib | None = None
     longest_time_s: float | None = None
     priorities: tuple[str, ...] | None = None
+    rlimits: Rlimits = field(default_factory=dict)
 
 
 NAMES = tuple(one.name for one in fields(Allowance))
@@ -69,16 +88,21 @@ class Limits:
 def _resolved(limits: Limits, user: str, groups: tuple[str, ...]) -> Allowance:
     own = limits.users.get(user, {})
     shared = [limits.groups[group] for group in groups if group in limits.groups]
-    found = {}
-    for name in NAMES:
-        said = [words[name] for words in shared if name in words]
-        if name in own:
-            found[name] = own[name]
-        elif said:
-            found[name] = _most_generous(name, said)
-        else:
-            found[name] = limits.everybody.get(name)
-    return Allowance(**found)
+    found = {name: _found(name, own, shared, limits.everybody) for name in NAMES if name != "rlimits"}
+    return Allowance(**found, rlimits=_rlimits(own, shared, limits.everybody))
+
+
+def _rlimits(own: Words, shared: Sequence[Words], everybody: Words) -> Rlimits:
+    """Each is a limit of its own: who names one leaves the others to those who would say them else."""
+    own, *shared, everybody = [words.get("rlimits", {}) for words in (own, *shared, everybody)]
+    return {name: _found(name, own, shared, everybody) for name in sorted({*own, *everybody}.union(*shared))}
+
+
+def _found(name: str, own: Words, shared: Sequence[Words], everybody: Words) -> Any:
+    said = [words[name] for words in shared if name in words]
+    if name in own:
+        return own[name]
+    return _most_generous(name, said) if said else everybody.get(name)
 
 
 def _most_generous(name: str, said: Iterable[Any]) -> Any:

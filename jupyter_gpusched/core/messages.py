@@ -20,10 +20,12 @@ class Submitted:
     """Users queued jobs; all of them or none.
 
     ended  those that they are to start after and that had ended by then, as the journal has them.
+    by     the administrator who queued them in their owner's place.
     """
 
     jobs: tuple[Job, ...]
     ended: tuple[Job, ...] = ()
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,6 +307,8 @@ class Job:
     backlog_s: float | None = None  # how long first come, first served would have let it wait, as seen then
     claim_rests_until: float | None = None  # too much lay idle for its sake: no cards are kept before
     claim_rests: int = 0
+    watched_gpu_s: float = 0.0  # for which samples show how busy its cards were, added up over them
+    idle_gpu_s: float = 0.0  # of these, for which they did nothing
     compute: float | None = None  # share of its card's processors, where it was seen alone on it; 1 = all
     after: After | None = None
     member: Member | None = None

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from .held import Held
 from .ledger import devices
-from .limits import Allowance
+from .limits import Allowance, Rlimits
 from .model import BadRequest, Gpu, GpuUuid, Job, JobId, Phase, Request, Settings
 from .quantities import show_mib, show_seconds
 
@@ -140,6 +140,12 @@ def check_terms(job: Job, state: Known) -> None:
 def longest_time_s(job: Job, state: Known) -> float | None:
     """The time limit of a job that names none."""
     return state.settings.limits.of(job.owner, job.groups).longest_time_s if state.settings.limits else None
+
+
+def rlimits_of(job: Job, state: Known) -> Rlimits:
+    """The kernel's limits for its processes, by the limits in force now."""
+    limits = state.settings.limits
+    return limits.of(job.owner, job.groups).rlimits if limits else {}
 
 
 def _beyond(allowance: Allowance, job: Job, used: Use, state: Known) -> str | None:

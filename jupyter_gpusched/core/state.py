@@ -18,7 +18,7 @@ from .compute import watched as with_compute
 from .facts import order_of
 from .frozen import quick, replace
 from .held import Held
-from .idle import Key, Quiet, observe, remembered
+from .idle import Key, Quiet, idled, observe, remembered
 from .indexes import busy_now, by_hand_now, members, turns
 from .journal import KINDS, detail_of
 from .machine import TRANSITIONS, JobEvent, advance
@@ -191,7 +191,8 @@ def _submitted(state: State, event: Submitted, now: float) -> Step:
         seen.add(job.id)
     new = entered(event.jobs, event.ended, state.jobs, now)
     jobs = appraised(new, now, held=state.held, queue=state.queue, gpus=state.gpus, past=state.past)
-    changes = tuple(Change(job, "submitted", now, {}) for job in jobs)
+    detail: dict[str, object] = {} if event.by is None else {"by": event.by}
+    changes = tuple(Change(job, "submitted", now, detail) for job in jobs)
     look = (SampleNow(),) if state.releasing else ()  # it was not worth one while nobody waited
     return Step(_with_jobs(state, jobs), changes, look)
 
@@ -312,6 +313,7 @@ def _sampled(state: State, event: Sampled, now: float) -> Step:
     operations, judged = judge(state.operations, event.gpus, now)
     seen = _with_cards(replace(state, operations=operations), event.gpus)
     seen = _with_jobs(seen, with_compute(_busy_jobs(seen), seen.gpus))
+    seen = _with_jobs(seen, idled(_busy_jobs(seen), state.gpus, seen.gpus, seen.settings))
     measured, notable = _measurements(seen)
     step = _written(_with_jobs(seen, measured), notable, now)
     freed = _written(step.state, _releases(step.state, now), now)

@@ -22,11 +22,13 @@ import anyio.to_thread
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
-from jupyter_gpusched.callers import Caller, OwnerOnly, group_names, in_words
+from jupyter_gpusched.callers import Caller, OwnerOnly, group_names, in_words, overflow_uid
 from jupyter_gpusched.core.model import NotAllowed, Unauthorized, Unavailable
 from jupyter_gpusched.launch.owners import NoSuchOwner, unix_user
+from jupyter_gpusched.readers import Readers
 
 from .hub import ADMIN_SCOPE, access_scope
+from .hub_strangers import Strangers
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class ByHubToken:
         self._admin_groups = frozenset(admin_groups)
         self._by_socket = OwnerOnly()
         self._known: dict[bytes, tuple[float, Caller]] = {}  # by the digest of a token: until when, and who
+        self._strangers = Strangers(clock)
+        self._again = Readers(anyio.CapacityLimiter(_MOST_KNOWN), 1)  # of one token once at a time
 
     async def caller(self, request: HTTPServerRequest) -> Caller:
         """Whoever starts the service reaches it on its own unix socket too, which nobody else can enter."""
@@ -83,11 +87,29 @@ class ByHubToken:
                 "This request says not whose it is.", hint="Send `Authorization: token ...` with a token of the Hub."
             )
         digest = hashlib.sha256(token[1].encode()).digest()
-        until, known = self._known.get(digest, (0.0, None))
-        if known is not None and self._clock() < until:
+        if (known := self._known_by(digest)) is not None:
             return known
+        if digest in self._known:  # good a minute ago: whatever strangers do, it does not wait for them
+            async with self._again.turn(digest.hex()):
+                return self._known_by(digest) or await self._asked(digest, token[1])
+        self._strangers.check(digest)
+        async with self._strangers.turn(request):
+            self._strangers.check(digest)
+            return self._known_by(digest) or await self._asked(digest, token[1])
+
+    def _known_by(self, digest: bytes) -> Caller | None:
+        until, known = self._known.get(digest, (0.0, None))
+        return known if self._clock() < until else None
+
+    async def _asked(self, digest: bytes, token: str) -> Caller:
         asked_at = self._clock()
-        caller = await anyio.to_thread.run_sync(self._admitted, await self._model(token[1]))
+        model = await self._model(token)
+        try:
+            caller = await anyio.to_thread.run_sync(self._admitted, model)
+        except (Unauthorized, NotAllowed) as error:
+            self._known.pop(digest, None)
+            self._strangers.remember(digest, error)
+            raise
         self._remember(digest, asked_at + BELIEVED_S, caller)
         return caller
 
@@ -152,6 +174,11 @@ class ByHubToken:
             raise NotAllowed(
                 f"Jobs run as their owner, but {error}.", hint="The administrator of this machine adds the account."
             ) from None
+        if owner.uid == overflow_uid() and owner.uid != os.geteuid():
+            raise NotAllowed(
+                f"{name!r} stands for everybody who has no number here (uid {owner.uid}), so that no jobs run as it.",
+                hint="Use the Hub under a name of your own.",
+            )
         if owner.uid < self._min_uid and (owner.uid == 0 or owner.uid != os.geteuid()):
             raise NotAllowed(
                 f"{name!r} is an account of the system (uid {owner.uid}), as which no jobs run.",

@@ -64,9 +64,8 @@ def own_user_only() -> str | None:
 
 
 def no_setpriv() -> str | None:
-    if shutil.which("setpriv") is None:
-        return "setpriv is missing, by which jobs become their owner's; install util-linux"
-    return None
+    missing = [program for program in ("setpriv", "prlimit") if shutil.which(program) is None]
+    return f"{', '.join(missing)}: missing, by which jobs become their owner's; install util-linux" if missing else None
 
 
 def unreadable() -> str | None:

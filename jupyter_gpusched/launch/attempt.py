@@ -66,7 +66,7 @@ def claim_void(folder: Path, attempt: int, *, at: float, why: str, owner: Owner 
     """Take the attempt's claim so that no user code of it ever runs; False when it was taken before."""
     lay_folder(folder, owner)
     record = {"by": "host", "void": True, "pid": os.getpid(), "boot_id": boot_id(), "why": why, "at": at}
-    with as_owner_of(folder):
+    with as_owner_of(folder, attempt_folder(folder, attempt)):
         make_folder(str(attempt_folder(folder, attempt)))
         return take_claim(str(attempt_folder(folder, attempt)), record)
 
@@ -108,7 +108,7 @@ def write_stop(folder: Path, attempt: int, reason: str, grace_s: float) -> None:
     The first reason stands, whoever gave it; a shorter grace takes the place of a longer one.
     """
     place, content = str(attempt_folder(folder, attempt)), f"{reason}\ngrace {grace_s}\n"
-    with as_owner_of(folder), suppress(ValueError):
+    with as_owner_of(folder, attempt_folder(folder, attempt)), suppress(ValueError):
         leave_stop_file(place, content)
         first_reason, first_grace_s = read_stop_file(place, grace_s)
         if first_grace_s > grace_s:
@@ -128,7 +128,7 @@ def _record(folder: Path, attempt: int, name: str) -> Record | None:
 def _is_there(folder: Path, attempt: int, name: str) -> bool:
     """Whether anything bears this name, be it a record or not."""
     try:
-        with as_owner_of(folder):
+        with as_owner_of(folder, attempt_folder(folder, attempt)):
             os.lstat(attempt_folder(folder, attempt) / name)
     except FileNotFoundError:
         return False
@@ -325,7 +325,7 @@ def timeline(folder: Path, attempt: int) -> list[Record]:
 
 def _replace(folder: Path, place: Path, name: str, text: str) -> None:
     """Whole or not at all; a loss of power may take it, which is worth no wait for the disk."""
-    with as_owner_of(folder):
+    with as_owner_of(folder, place):
         write_file(f"{place}/.{name}", text.encode())
         (place / f".{name}").rename(place / name)
 

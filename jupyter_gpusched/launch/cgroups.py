@@ -1,4 +1,7 @@
-"""The cgroup of an attempt as the host finds it again: by what the supervisor wrote down, if that can be believed."""
+"""The cgroup of an attempt of our own user as the host finds it again: by what the supervisor wrote down.
+
+What another user's supervisor wrote down is never taken for a path: ``homes`` finds what we made for it.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,20 @@ from typing import Any
 
 from .means import Hierarchy
 
-NAME = "gpusched-{job_id}-{attempt}-{mark}"
+OF_ATTEMPT = "gpusched-{job_id}-{attempt}-"
+"""How the names of all begin that were ever made for an attempt; its marker goes on."""
+
 KEPT_READY = "gpusched-{marker}"
 """Made before anybody knew for which attempt: the whole marker, which no other attempt has."""
 
 
 def name_of(job_id: str, attempt: int, marker: str) -> str:
-    return NAME.format(job_id=job_id, attempt=attempt, mark=marker[:8])
+    return OF_ATTEMPT.format(job_id=job_id, attempt=attempt) + marker[:8]
 
 
-def cgroup_of(
-    record: dict[str, Any], job_id: str, attempt: int, marker: str | None, *, mount: str | None = None
-) -> str | None:
-    """The path in a claim; None unless it is a cgroup that can only be this attempt's.
-
-    mount  where cgroups are, if the claim is another user's: what lies elsewhere is whatever that user made of it.
-    """
+def cgroup_of(record: dict[str, Any], job_id: str, attempt: int, marker: str | None) -> str | None:
+    """The path in a claim; None unless it is a cgroup that can only be this attempt's."""
     path = record.get("cgroup")
-    if mount is not None and not str(path).startswith(f"{mount}/"):
-        return None
     if not isinstance(path, str) or marker is None:
         return None
     if os.path.basename(path) not in (name_of(job_id, attempt, marker), KEPT_READY.format(marker=marker)):  # noqa: PTH119

@@ -6,6 +6,7 @@ is the owner's, and is worked on with the owner's rights.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -14,8 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from .door import as_owner_of, opened_in
+from .mounts import MountedOver, status_of
 from .owners import Owner
 from .spawn import as_user
+
+log = logging.getLogger(__name__)
 
 _REMOVAL_S = 60.0
 
@@ -27,7 +31,7 @@ def lay_folder(folder: Path, owner: Owner | None) -> None:
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    info = folder.lstat()
+    info = status_of(folder)
     wanted = os.geteuid() if owner is None else owner.uid
     if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() != wanted and owner is not None:
         os.chown(folder, owner.uid, owner.gid, follow_symlinks=False)
@@ -59,18 +63,27 @@ def get_file(folder: Path, name: str, *, most: int) -> bytes:
 
 def remove_folder(folder: Path) -> None:
     """Take away a job's folder with all that is in it, as far as that can be done."""
-    with suppress(OSError):
-        info = folder.lstat()
-        if info.st_uid != os.geteuid():
-            words = [*as_user(info.st_uid, info.st_gid, ()), "rm", "-rf", "--", str(folder)]
-            with suppress(subprocess.TimeoutExpired):
-                subprocess.run(
-                    words,
-                    env={},
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_REMOVAL_S,
-                    check=False,
-                )
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        info = status_of(folder)
+    except MountedOver as error:
+        log.warning("the folder of a job stays: %s", error)
+        return
+    except OSError:
+        return
+    if info.st_uid == os.geteuid():
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [*as_user(info.st_uid, info.st_gid, ()), "rm", "-rf", "--", str(folder)],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_REMOVAL_S,
+            check=False,
+        )
+    with suppress(
+        OSError
+    ):  # the folder itself lies in ours; what its owner could not take away is not for root to enter
+        folder.rmdir()

@@ -11,11 +11,12 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 
+from jupyter_gpusched.core.model import JobId
 from jupyter_gpusched.ports import LaunchOrder
 from jupyter_gpusched.runner import cgroup
 from jupyter_gpusched.runner.tree import read_file
 
-from .cgroups import name_of
+from .cgroups import OF_ATTEMPT, name_of
 from .means import Hierarchy
 
 SUBGROUP = "host"
@@ -41,6 +42,18 @@ class Homes:
         if "cpu" in self.controllers and request.cpus is not None:
             _write(f"{path}/cpu.max", f"{request.cpus * _PERIOD_US} {_PERIOD_US}")
         return path
+
+    def of(self, job_id: JobId, attempt: int) -> str | None:
+        """The one that was made for an attempt, also by an earlier host; None where none is left.
+
+        Known by its name and by where it lies: only we can make any here, so that no word of the job's user is needed.
+        """
+        beginning = OF_ATTEMPT.format(job_id=job_id, attempt=attempt)
+        try:
+            found = sorted(entry.path for entry in os.scandir(self.base) if entry.name.startswith(beginning))
+        except OSError:
+            return None
+        return next((path for path in found if cgroup.members(path)), found[0] if found else None)
 
 
 def open_homes(hierarchy: Hierarchy) -> Homes | None:

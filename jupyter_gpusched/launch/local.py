@@ -51,7 +51,7 @@ SWEEP_S = 10.0
 """So long SIGKILL is repeated on what a dead supervisor left, before it is named and let go."""
 
 ENFORCED_S = 20.0
-"""So long after its grace an attempt of another user may still end by its supervisor's hand."""
+"""So long after its grace, or after its end was told, another user's attempt may still end by its supervisor's hand."""
 
 ECHOES = 10_000
 """So many ended attempts are remembered; an echo comes within a batch of the engine, not thousands later."""
@@ -96,6 +96,7 @@ class LocalLauncher:
         self._clock = clock
         self.nursery = of_supervisors(environ, spares, means.cgroups)
         self.prepared = PreparedCells(prepared, means.cgroups)
+        self._homes = homes
         self._starter = Starter(self.nursery, self.prepared, environ, log_limit, homes, fence)
         self._watches: dict[tuple[JobId, int], Watch] = {}
         self._settled: dict[tuple[JobId, int], None] = {}  # whose last event was reported: a later stop is an echo
@@ -151,7 +152,7 @@ class LocalLauncher:
         watch = self._watches.get((job.id, attempt)) or self._watch(job, attempt, folder)
         try:
             if not watch.started and self._claim_void(watch, reason):
-                self._settle(watch, Voided(job.id, attempt))
+                self._settle_void(watch)
                 return
             with suppress(OSError):  # without its file the supervisor still ends it, with the job's own grace
                 files.write_stop(folder, attempt, reason, grace_s)
@@ -161,7 +162,7 @@ class LocalLauncher:
             return
         claim = files.read_claim(folder, attempt)
         if not watch.started and (claim is None or claim.get("void")):
-            self._settle(watch, Voided(job.id, attempt))
+            self._settle_void(watch)
             return
         if watch.uid is not None and watch.key in self._watches:
             watch.timers.append(self._loop.call_later(grace_s + ENFORCED_S, self._enforce, watch))
@@ -178,9 +179,12 @@ class LocalLauncher:
     def _enforce(self, watch: Watch) -> None:
         """The owner's supervisor should have ended it by now: it may be no supervisor any more."""
         if not watch.settled:
-            log.warning("job %s: its supervisor does not end it, so that all of it is killed", watch.job.id)
-            main = None if watch.child is None or watch.reaped else processes.identity(watch.child)
-            processes.kill_left(watch.marker, main or watch.supervisor, watch.home, uid=watch.uid)
+            self._end_all(watch)
+
+    def _end_all(self, watch: Watch) -> None:
+        log.warning("job %s: its supervisor does not end it, so that all of it is killed", watch.job.id)
+        main = None if watch.child is None or watch.reaped else processes.identity(watch.child)
+        processes.kill_left(watch.marker, main or watch.supervisor, watch.home, uid=watch.uid)
 
     def _clear(self, watch: Watch, tries: int = 50) -> None:
         """Take away the cgroup that we made, with whatever the attempt has left in it."""
@@ -198,8 +202,8 @@ class LocalLauncher:
         """Find out from its files how an attempt stands that another host has started."""
         job, attempt, folder = watch.job, watch.attempt, watch.folder
         claim = files.read_claim(folder, attempt)
-        if watch.uid is not None and claim is not None:
-            watch.home = home_of(watch, self._means, claim, claim.get("marker"))
+        if watch.uid is not None:
+            watch.home = home_of(watch, self._homes, {}, None)
         if files.read_exit(folder, attempt) is not None:
             self._clear(watch)
             self._conclude(watch)
@@ -207,12 +211,18 @@ class LocalLauncher:
             self._adopt_unclaimed(watch)
         elif claim["pid"] is None:
             self._sweep(watch, self._loop.time() + SWEEP_S, _SPOILT)
-        elif not processes.of_this_boot(claim):
+        elif not processes.of_this_boot(claim) and self._may_be_of_another_boot(watch):
             self._settle(watch, Vanished(job.id, attempt, "lost: the machine was restarted while it ran"))
+        elif not processes.of_this_boot(claim):
+            self._sweep(watch, self._loop.time() + SWEEP_S, _SPOILT)
         else:
             watch.supervisor = claim
             self._look_for_start(watch)
             self._on_end(watch, claim["pid"], claim["start_time"], self._supervisor_ended)
+
+    def _may_be_of_another_boot(self, watch: Watch) -> bool:
+        """Whether an attempt's record may say so: our own user's may, another's unless we know better."""
+        return watch.uid is None or (watch.home is None and watch.job.since < processes.booted_at())
 
     def alive(self, job_id: JobId, attempt: int) -> bool:
         watch = self._watches.get((job_id, attempt))
@@ -287,10 +297,13 @@ class LocalLauncher:
             if watch.child is None:
                 watch.timers.append(self._loop.call_later(1.0, self._look_for_start, watch))
             return
-        watch.home = watch.home or home_of(watch, self._means, started, watch.marker or started["marker"])
+        watch.home = watch.home or home_of(watch, self._homes, started, watch.marker or started["marker"])
         if not watch.started:
             watch.started = True
             self._report(Started(watch.job.id, watch.attempt, started["at"]))
+        if watch.main_followed:  # who speaks on the pipe may say it as often as he likes
+            return
+        watch.main_followed = True
         main = started["main"]
         if main.get("start_time") is None:
             self._main_ended(watch)
@@ -301,6 +314,8 @@ class LocalLauncher:
 
     def _on_end(self, watch: Watch, pid: int, started: int | None, then: Callable[[Watch], None]) -> None:
         """Call ``then`` when a process has ended, at once (but not before we return) if it is gone."""
+        if pid in watch.held:
+            return
         try:
             ours = started is None and pid == watch.child
             held = processes.hold(pid, started, ours=ours, uid=watch.uid)
@@ -379,7 +394,7 @@ class LocalLauncher:
         claim = files.read_claim(watch.folder, watch.attempt) or {}
         main = started.get("main") if processes.of_this_boot(started) else None
         marker = watch.marker or claim.get("marker") or started.get("marker")
-        home = watch.home or home_of(watch, self._means, claim, marker)
+        home = watch.home or home_of(watch, self._homes, claim, marker)
         left = processes.kill_left(marker, main, home, uid=watch.uid)
         if left and self._loop.time() < until:
             watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, until, message))
@@ -421,16 +436,28 @@ class LocalLauncher:
             message = "lost: the machine was restarted while it was being started"
             self._settle(watch, Vanished(watch.job.id, watch.attempt, message))
         else:
-            self._settle(watch, Voided(watch.job.id, watch.attempt))
+            self._settle_void(watch)
+
+    def _settle_void(self, watch: Watch) -> None:
+        """Nothing of it ran, and if its owner only made the claim say so, nothing of it goes on."""
+        if watch.uid is not None and watch.child is None:
+            watch.home = home_of(watch, self._homes, {}, None)
+            self._clear(watch)
+        self._settle(watch, Voided(*watch.key))
 
     def _settle(self, watch: Watch, event: Event) -> None:
-        """Report the attempt's last event. A supervisor of ours that still ends is followed, to be reaped."""
+        """Report the attempt's last event. A supervisor of ours that still ends is followed, to be reaped.
+
+        One of another user may have been made to tell an end that is none: what goes on then is killed.
+        """
         watch.settled = True
         self._settled[watch.key] = None
         if len(self._settled) > ECHOES:
             del self._settled[next(iter(self._settled))]
         if watch.child is None or watch.reaped:
             self._forget(watch)
+        elif watch.uid is not None:
+            watch.timers.append(self._loop.call_later(ENFORCED_S, self._end_all, watch))
         self._report(event)
 
     def _forget(self, watch: Watch) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jupyter_gpusched.core.environment import submitted
+from jupyter_gpusched.core.limits import Rlimits
 
 from .orders import SUPERVISOR
 from .owners import Owner
@@ -24,6 +25,20 @@ def as_user(uid: int, gid: int, groups: Sequence[int]) -> list[str]:
     """The command before another one by which it runs as this user and can become nobody else."""
     listed = ["--groups=" + ",".join(map(str, groups))] if groups else ["--clear-groups"]
     return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *listed, "--inh-caps=-all", "--no-new-privs", "--"]
+
+
+def limiting(rlimits: Rlimits) -> list[str]:
+    """The command before another one by which the kernel limits it so, and all that it starts.
+
+    To raise what the host itself has takes root, so that it comes before the change of user.
+    """
+    if not rlimits:
+        return []
+    return [
+        "prlimit",
+        *(f"--{name}={'unlimited' if value is None else value}" for name, value in rlimits.items()),
+        "--",
+    ]
 
 
 def spawn(
@@ -87,4 +102,6 @@ def last_words(said: bytes) -> str:
     """Why a supervisor ended before the job ran, from what it printed."""
     lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
     why = lines[-1] if lines else "it ended without a word"
+    if why.startswith("prlimit:"):
+        return f"its resource limits cannot be set ({why}); ask the administrator, whose file of limits names them"
     return f"its supervisor failed before the job ran: {why}; see whether the disk is full, then submit it again"

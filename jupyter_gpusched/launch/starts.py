@@ -17,7 +17,7 @@ from .nursery import BEING_FORKED_S, Nursery, Spare
 from .orders import supervisor_order
 from .owners import Owner
 from .prepared import PreparedCells
-from .spawn import spawn
+from .spawn import limiting, spawn
 from .watch import Watch
 
 
@@ -38,6 +38,8 @@ class Starter:
 
         Of our own attempts only. Raises ``OSError`` or ``ValueError``.
         """
+        if order.rlimits:  # a spare has those of the host
+            return
         ready = self._given(order, self._ordered(order, means, None))
         if ready is not None:
             self._ready[order.job.id, order.attempt] = ready
@@ -65,11 +67,12 @@ class Starter:
                 watch.home = self.homes.make(order, marker)
             means = replace(means, cgroups=None)  # what is ours could not be divided by another
         ordered = self._ordered(order, means, watch.home)
-        if spare and owner is None and self._start_spare(watch, order, ordered):
+        if spare and owner is None and not order.rlimits and self._start_spare(watch, order, ordered):
             return
         before = [*(means.scope or ()), *(entering(watch.home) if watch.home is not None else ())]
         if owner is not None and self.fence is not None:
             before += self.fence.command(order)
+        before += limiting(order.rlimits)
         place = attempt_folder(order.folder, order.attempt)
         watch.child, watch.wake = spawn(ordered(marker), place, self.environ, before=before, owner=owner)
 

@@ -17,6 +17,7 @@ from jupyter_gpusched.ports import LaunchOrder
 
 from .cgroups import cgroup_of
 from .door import owner_of
+from .homes import Homes
 from .means import Means
 from .orders import PLAIN
 from .owners import NoSuchOwner, Owner, Owners, ourselves
@@ -34,6 +35,7 @@ class Watch:
     folder: Path
     uid: int | None = None
     started: bool = False
+    main_followed: bool = False
     settled: bool = False
     supervisor: dict[str, Any] | None = None
     order: LaunchOrder | None = None  # of what we started
@@ -86,10 +88,11 @@ class Whose:
         return os.geteuid() if owner is None else owner.uid
 
 
-def home_of(watch: Watch, means: Means, record: dict[str, Any], marker: str | None) -> str | None:
-    """The cgroup that a record names; another user's record is believed only where cgroups are."""
+def home_of(watch: Watch, homes: Homes | None, record: dict[str, Any], marker: str | None) -> str | None:
+    """The cgroup of an attempt: the one that a record of our own user names, or that we made for another's.
+
+    What is in it is killed as root, so that nothing counts of what another user has written down.
+    """
     if watch.uid is None:
         return cgroup_of(record, *watch.key, marker)
-    if means.cgroups is None:
-        return None
-    return cgroup_of(record, *watch.key, marker, mount=means.cgroups.mount)
+    return None if homes is None else homes.of(*watch.key)

@@ -20,7 +20,7 @@ from .filesystem import network_filesystem
 from .trial import Ground, try_out
 
 APPLICATION_ID = 0x67707573  # "gpus": marks the file as ours, for us and for file(1)
-VERSION = 4
+VERSION = 5
 
 _HERE = Path(__file__).parent
 

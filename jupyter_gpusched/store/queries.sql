@@ -32,6 +32,16 @@ DELETE FROM work WHERE job_id = ?;
 -- forget_events: all that happened to it
 DELETE FROM event WHERE job_id = ?;
 
+-- tally_of_gone: what one owner's deleted jobs of one hour had used; parameters: hour, owner
+SELECT tally FROM gone WHERE hour = ? AND owner = ?;
+
+-- set_tally_of_gone: the same with one more
+INSERT INTO gone (hour, owner, tally) VALUES (?, ?, ?)
+ON CONFLICT (hour, owner) DO UPDATE SET tally = excluded.tally;
+
+-- gone_since: what deleted jobs had used that were submitted in an hour or later
+SELECT owner, tally FROM gone WHERE hour >= ? ORDER BY hour, owner;
+
 -- operations: what was decided about the machine itself; no row before the first decision
 SELECT value FROM meta WHERE key = 'operations';
 
@@ -57,6 +67,12 @@ SELECT state FROM job WHERE live = 1 ORDER BY submitted_at, id;
 
 -- ended_jobs: the most recent of those with which the scheduler has nothing to do any more
 SELECT state FROM job WHERE live = 0 ORDER BY submitted_at DESC, id DESC LIMIT ?;
+
+-- oldest_ended: the other way round, after one of them; parameters: submitted_at, id, limit
+SELECT state FROM job WHERE (submitted_at, id) > (?, ?) AND live = 0 ORDER BY submitted_at, id LIMIT ?;
+
+-- count_ended: how many there are
+SELECT (SELECT count(*) FROM job) - (SELECT count(*) FROM job WHERE live = 1);
 
 -- job: one job by id
 SELECT state FROM job WHERE id = ?;

@@ -1,4 +1,4 @@
--- The journal of one machine, schema version 4. A new database is made from this file; an older
+-- The journal of one machine, schema version 5. A new database is made from this file; an older
 -- one is brought here by migrations/. Times are seconds since the Unix epoch, UTC.
 
 CREATE TABLE meta (
@@ -49,3 +49,12 @@ CREATE TABLE event (
 );
 
 CREATE INDEX event_of_job ON event (job_id, seq) WHERE job_id IS NOT NULL;
+
+-- What was used by jobs that were deleted since (core.report.Tally), by owner and by the hour in which they were
+-- submitted: as many rows as hours, however many jobs there were.
+CREATE TABLE gone (
+    hour  INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    tally TEXT NOT NULL,
+    PRIMARY KEY (hour, owner)
+) WITHOUT ROWID;

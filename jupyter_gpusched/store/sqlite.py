@@ -20,6 +20,7 @@ import msgspec
 from jupyter_gpusched.core.messages import Change, Entry, MachineChange
 from jupyter_gpusched.core.model import Job, JobId, Work
 from jupyter_gpusched.core.operations import Operations
+from jupyter_gpusched.core.report import Tally
 from jupyter_gpusched.ports import Fenced, Recorded, StoreUnavailable
 
 from .failures import translated
@@ -30,6 +31,7 @@ _encoder = msgspec.json.Encoder()
 _jobs = msgspec.json.Decoder(Job)
 _operations = msgspec.json.Decoder(Operations)
 _works = msgspec.json.Decoder(Work)
+_tallies = msgspec.json.Decoder(Tally)
 _details = msgspec.json.Decoder(dict[str, object])
 
 _CONDITIONS = {
@@ -114,19 +116,26 @@ class SqliteStore:
             for seq, change in enumerate(changes, first)
         ]
 
-    def forget(self, tombstone: Job, *, at: float, epoch: int) -> Recorded:
+    def forget(self, tombstone: Job, *, by: str, use: Tally, at: float, epoch: int) -> Recorded:
         """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
 
+        by   who wants that.
+        use  what it had used, which is kept for its owner.
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
+        detail: dict[str, object] = {"by": by}
         with self._write() as writer:
             self._check_epoch(writer, epoch)
             seq = _last_seq(writer) + 1
             for query in ("forget_work", "forget_job", "forget_events"):
                 writer.execute(SQL[query], (tombstone.id,))
-            row = (seq, at, tombstone.id, "deleted", _encode({}), _encode(tombstone))
+            hour, owner = _hour(tombstone.submitted_at), tombstone.owner
+            for (earlier,) in writer.execute(SQL["tally_of_gone"], (hour, owner)).fetchall():
+                use = use.plus(_tallies.decode(earlier))
+            writer.execute(SQL["set_tally_of_gone"], (hour, owner, _encode(use)))
+            row = (seq, at, tombstone.id, "deleted", _encode(detail), _encode(tombstone))
             writer.execute(SQL["append_event"], row)
-        return Recorded(seq, tombstone, "deleted", at, {})
+        return Recorded(seq, tombstone, "deleted", at, detail)
 
     def prune(self, *, before: float, most: int, limit: int, epoch: int) -> int:
         """Delete up to ``limit`` of the oldest events that are older than ``before`` or more than ``most``.
@@ -160,9 +169,22 @@ class SqliteStore:
         with self._read() as reader:
             return _pruned_to(reader)
 
+    def gone_since(self, since: float) -> list[tuple[str, Tally]]:
+        """Owners and what their deleted jobs had used, of those that were submitted since then, to the hour."""
+        return [(owner, _tallies.decode(tally)) for owner, tally in self._rows(SQL["gone_since"], (_hour(since),))]
+
     def ended(self, limit: int) -> list[Job]:
         """The most recently submitted of the jobs that have left the scheduler."""
         return [_jobs.decode(state) for (state,) in self._rows(SQL["ended_jobs"], (limit,))]
+
+    def oldest_ended(self, after: tuple[float, str], limit: int) -> list[Job]:
+        """Those that have left the scheduler, oldest submission first, after one of (submitted_at, id)."""
+        return [_jobs.decode(state) for (state,) in self._rows(SQL["oldest_ended"], (*after, limit))]
+
+    def count_ended(self) -> int:
+        """How many jobs have left the scheduler."""
+        count: int = self._rows(SQL["count_ended"], ())[0][0]
+        return count
 
     def job(self, job_id: JobId) -> Job | None:
         rows = self._rows(SQL["job"], (job_id,))
@@ -284,6 +306,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return info.st_dev, info.st_ino
+
+
+def _hour(at: float) -> int:
+    return int(at // 3600)
 
 
 def _encode(value: object) -> str:

@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import { releaseAll } from './acts';
 import { CancelButton } from './cancel';
+import { h } from './element';
 import { openLog } from './logview';
 import { insertBelow, page } from './page';
 import { trans } from './translation';

@@ -3,7 +3,8 @@
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 
 import { resubmitArray } from './api';
-import { rangesOf } from './arraywords';
+import { nameOf, rangesOf } from './arraywords';
+import { ownJobs } from './state';
 import { store } from './store';
 import { trans } from './translation';
 import { JobView } from './wire';
@@ -75,20 +76,45 @@ export async function releaseAll(views: readonly JobView[]): Promise<boolean> {
   return each(views.filter(isHeld), view => store.release(view.id));
 }
 
-/** Put a waiting job beside another; what to say of it. */
-export async function moveJob(
-  job: Pick<JobView, 'id' | 'name'>,
-  other: Pick<JobView, 'id'>,
-  side: 'before' | 'after'
-): Promise<string> {
+/** Put a waiting job, or all of an array that waits, beside another; what to say of it. */
+export async function moveTo(id: string, other: string, side: 'before' | 'after'): Promise<string> {
+  const [moved, others] = [waitingOf(id), waitingOf(other)];
+  const anchor = side === 'before' ? others[0] : others[others.length - 1];
+  let where = anchor && { [side]: anchor.id };
+  let first: number | null = null;
   try {
-    const where = side === 'before' ? { before: other.id } : { after: other.id };
-    const { position } = await store.reorder(job.id, where);
-    return position ? trans.__('%1 is now number %2 in the queue.', job.name, position) : '';
+    for (const view of where ? moved : []) {
+      const { position } = await store.reorder(view.id, where as { after: string });
+      first ??= position;
+      where = { after: view.id };
+    }
   } catch (error) {
     Notification.error(wordsOf(error), { autoClose: 5000 });
     return wordsOf(error);
   }
+  return first ? trans.__('%1 is now number %2 in the queue.', nameOf(moved), first) : '';
+}
+
+/** Put them before all others of this user. */
+export async function moveFirst(views: readonly JobView[]): Promise<void> {
+  const ids = new Set(views.map(view => view.id));
+  const [first] = inOrder([...ownJobs(store.state()).values()].filter(view => view.phase === 'queued' && !ids.has(view.id)));
+  const [one] = views;
+  if (first && one) {
+    await moveTo(views.length > 1 ? (one.array_id ?? one.id) : one.id, first.id, 'before');
+  }
+}
+
+/** Those that wait of the job or array of this id, in their order. */
+function waitingOf(id: string): JobView[] {
+  const { jobs } = store.state();
+  const one = jobs.get(id);
+  const named = one ? [one] : [...jobs.values()].filter(view => view.array_id === id);
+  return inOrder(named.filter(view => view.phase === 'queued'));
+}
+
+function inOrder(views: JobView[]): JobView[] {
+  return views.sort((a, b) => (a.position ?? 0) - (b.position ?? 0));
 }
 
 export function wordsOf(error: unknown): string {

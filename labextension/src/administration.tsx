@@ -5,6 +5,7 @@ import * as React from 'react';
 
 import { wordsOf } from './acts';
 import { operate } from './api';
+import { h } from './element';
 import { Everybody } from './everybody';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';
@@ -12,7 +13,7 @@ import { LiveWidget } from './live';
 import { Usage } from './reportpage';
 import { State } from './state';
 import { Tabs } from './tabs';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { GpuView } from './wire';
 
 type Open = (id: string) => void;
@@ -35,8 +36,8 @@ class Contents extends LiveWidget {
     this.node.dataset['testid'] = 'gpusched-administration';
   }
 
-  protected render(): JSX.Element {
-    return <Pages active={this.isVisible} open={this._open} />;
+  protected draw(): JSX.Element {
+    return <Pages open={this._open} />;
   }
 }
 
@@ -47,8 +48,8 @@ function nameOf(page: Page): string {
   return { machine: trans.__('Machine'), jobs: trans.__("Everybody's jobs"), report: trans.__('Report') }[page];
 }
 
-function Pages({ active, open }: { active: boolean; open: Open }): JSX.Element {
-  const state = useStore(active);
+function Pages({ open }: { open: Open }): JSX.Element {
+  const state = useStore();
   const [page, go] = React.useState<Page>('machine');
   if (!state.health?.admin) {
     return (
@@ -65,8 +66,8 @@ function Pages({ active, open }: { active: boolean; open: Open }): JSX.Element {
       <Tabs pages={PAGES} page={page} go={go} nameOf={nameOf} />
       <div className="gpusched-page" role="tabpanel" aria-label={nameOf(page)} tabIndex={0}>
         {page === 'machine' && <Machine state={state} />}
-        {page === 'jobs' && <Everybody active={active} open={open} />}
-        {page === 'report' && <Usage active={active} />}
+        {page === 'jobs' && <Everybody open={open} />}
+        {page === 'report' && <Usage />}
       </div>
     </>
   );
@@ -77,7 +78,7 @@ function Machine({ state }: { state: State }): JSX.Element {
   return (
     <>
       <div className="gpusched-row" data-testid="gpusched-drain">
-        <span>{drained ? drained.message : trans.__('Jobs start here as soon as they fit.')}</span>
+        <span>{drained ? said(drained.message) : trans.__('Jobs start here as soon as they fit.')}</span>
         {drained ? (
           <Act label={trans.__('Resume')} act={() => operate('resume', {})} />
         ) : (
@@ -117,7 +118,7 @@ function CardRow({ gpu }: { gpu: GpuView }): JSX.Element {
     lost: trans.__('lost'),
     unknown: trans.__('state unknown')
   };
-  const state = [names[status] ?? status, cause ?? ''].filter(Boolean).join(' · ');
+  const state = [names[status] ?? status, said(cause ?? '')].filter(Boolean).join(' · ');
   const named = { gpu: gpu.uuid };
   return (
     <tr>

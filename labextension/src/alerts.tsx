@@ -1,9 +1,8 @@
 // What needs attention, above everything else: alerts, and whether what is shown is live.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { State } from './state';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { Alert, Health } from './wire';
 import { seconds } from './words';
 
@@ -25,7 +24,7 @@ export function Alerts(props: { state: State; now: number; open: (id: string) =>
         )}
         {!connected && cause && (
           <p className="gpusched-hint" data-testid="gpusched-cause">
-            {cause}
+            {said(cause)}
           </p>
         )}
       </div>
@@ -36,7 +35,7 @@ export function Alerts(props: { state: State; now: number; open: (id: string) =>
           ))}
           {notices.map(notice => (
             <li key={notice} className="gpusched-alert gpusched-of-info" data-testid="gpusched-notice">
-              {notice}
+              {said(notice)}
             </li>
           ))}
         </ul>
@@ -56,8 +55,8 @@ function Entry(props: { alert: Alert; now: number; open: (id: string) => void })
   const id = alert.job_id;
   return (
     <li className={`gpusched-alert gpusched-of-${severity}`} data-testid="gpusched-alert" data-kind={alert.kind}>
-      <span>{alert.message}</span>
-      {alert.hint && <span className="gpusched-hint">{alert.hint}</span>}
+      <span>{said(alert.message)}</span>
+      {alert.hint && <span className="gpusched-hint">{said(alert.hint)}</span>}
       <span className="gpusched-facts">
         {trans.__('for %1', seconds(props.now - alert.since))}
         {id !== null && (

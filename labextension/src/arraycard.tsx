@@ -10,6 +10,7 @@ import { cancelAll, wordsOf } from './acts';
 import { actOnArray, resubmitArray } from './api';
 import { Counts, countsOf, endedOf, failedWords, nameOf } from './arraywords';
 import { Simulated } from './bars';
+import { h } from './element';
 import { useNow, useStore } from './hooks';
 import { Stand } from './phase';
 import { Bar } from './progressbar';

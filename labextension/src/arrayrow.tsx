@@ -1,9 +1,9 @@
 // An array as one row of the queue: how its elements stand, in words and as a line; opened, they come below it.
 
-import * as React from 'react';
-
 import { cancelAll, resubmitAll } from './acts';
 import { countsOf, failedWords, nameOf, standing, toRepeat } from './arraywords';
+import { useDrag } from './dragging';
+import { h } from './element';
 import { Stand } from './phase';
 import { Row } from './rows';
 import { trans } from './translation';
@@ -19,6 +19,7 @@ interface Props {
   choose: (id: string, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }, box: boolean) => void;
   reach: (id: string) => void;
   toggle: (id: string) => void;
+  say: (words: string) => void;
 }
 
 export function ArrayRow(props: Props): JSX.Element {
@@ -28,9 +29,10 @@ export function ArrayRow(props: Props): JSX.Element {
   const counts = countsOf(row.views);
   const failed = failedWords(row.views, counts);
   const ended = row.views.filter(isFinal).length;
+  const drag = useDrag(row.id, row.group === 'waiting', props.say);
   return (
     <div
-      className={`gpusched-entry gpusched-array${chosen ? ' gpusched-is-chosen' : ''}`}
+      className={`gpusched-entry gpusched-array${chosen ? ' gpusched-is-chosen' : ''}${drag.over ? ` gpusched-drop-${drag.over}` : ''}`}
       role="row"
       aria-rowindex={props.index + 1}
       aria-selected={chosen}
@@ -41,6 +43,7 @@ export function ArrayRow(props: Props): JSX.Element {
       onClick={event => props.choose(row.id, event, false)}
       onDoubleClick={() => props.toggle(row.id)}
       onFocus={() => props.reach(row.id)}
+      {...drag.handlers}
     >
       <span role="gridcell" className="gpusched-cell-check">
         <input

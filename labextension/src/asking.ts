@@ -3,6 +3,7 @@
 import * as React from 'react';
 
 import { wordsOf } from './acts';
+import { Shown } from './hooks';
 
 export interface Answered<Answer> {
   readonly answer: Answer | null;
@@ -10,10 +11,11 @@ export interface Answered<Answer> {
   readonly ask: () => void;
 }
 
-/** Asks when it becomes `active` and when `question` is another one; with `everyMs` again after each answer. */
-export function useAnswer<Answer>(question: () => Promise<Answer>, active: boolean, everyMs = 0): Answered<Answer> {
+/** Asks when it can be seen and when `question` is another one; with `everyMs` again after each answer. */
+export function useAnswer<Answer>(question: () => Promise<Answer>, everyMs = 0): Answered<Answer> {
   const [found, setFound] = React.useState<{ answer: Answer | null; trouble: string | null }>({ answer: null, trouble: null });
   const [times, setTimes] = React.useState(0);
+  const active = React.useContext(Shown);
   React.useEffect(() => {
     if (!active) {
       return;

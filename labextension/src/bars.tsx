@@ -2,13 +2,16 @@
 
 import * as React from 'react';
 
-import { KINDS, Kind, Share, sharesOf } from './shares';
+import { h } from './element';
+import { isDrained } from './freewords';
+import { useAge } from './hooks';
+import { KINDS, Kind, Share, sharesOf, whyKept } from './shares';
 import { Sparkline } from './sparkline';
 import { Sample, State } from './state';
 import { store } from './store';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { GpuView } from './wire';
-import { figures, holding, mib, reserved } from './words';
+import { figures, holding, mib, moment, reserved, seconds } from './words';
 
 const SHOWN_S = 300;
 
@@ -18,16 +21,17 @@ export function Bars(props: { state: State; open: (id: string) => void }): JSX.E
   if (!gpus.length) {
     return (
       <p className="gpusched-none" data-testid="gpusched-no-gpu">
-        {trans.__('No GPU can be used here: %1', health?.gpu_cause ?? trans.__('none was found.'))}
+        {trans.__('No GPU can be used here: %1', health?.gpu_cause ? said(health.gpu_cause) : trans.__('none was found.'))}
       </p>
     );
   }
-  const present = new Set(gpus.flatMap(gpu => sharesOf(gpu).map(share => share.kind)));
+  const drained = isDrained(props.state.alerts);
+  const present = new Set(gpus.flatMap(gpu => sharesOf(gpu, drained).map(share => share.kind)));
   return (
     <>
       <ul className="gpusched-gpus">
         {gpus.map(gpu => (
-          <Card key={gpu.uuid} gpu={gpu} samples={history.get(gpu.uuid) ?? []} open={props.open} />
+          <Card key={gpu.uuid} gpu={gpu} drained={drained} samples={history.get(gpu.uuid) ?? []} open={props.open} />
         ))}
       </ul>
       <Legend kinds={KINDS.filter(kind => present.has(kind))} />
@@ -35,12 +39,20 @@ export function Bars(props: { state: State; open: (id: string) => void }): JSX.E
   );
 }
 
-function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: string) => void }): JSX.Element {
+interface CardProps {
+  gpu: GpuView;
+  drained: boolean;
+  samples: readonly Sample[];
+  open: (id: string) => void;
+}
+
+function Card(props: CardProps): JSX.Element {
   const { gpu } = props;
   const ill = gpu.health.status !== 'ok';
+  const age = useAge(gpu.sampled_at);
   return (
     <li
-      className={`gpusched-gpu${ill ? ' gpusched-ill' : ''}`}
+      className={`gpusched-gpu${ill ? ' gpusched-ill' : ''}${age === null ? '' : ' gpusched-old'}`}
       data-testid="gpusched-gpu"
       data-uuid={gpu.uuid}
       aria-label={`GPU ${gpu.index} ${gpu.name}`}
@@ -53,11 +65,17 @@ function Card(props: { gpu: GpuView; samples: readonly Sample[]; open: (id: stri
         <span className="gpusched-space" />
         <Reading gpu={gpu} />
       </div>
-      {gpu.health.status !== 'lost' && <Bar gpu={gpu} open={props.open} />}
+      {gpu.health.status !== 'lost' && <Bar gpu={gpu} drained={props.drained} open={props.open} />}
+      {age !== null && (
+        <div className="gpusched-facts" data-testid="gpusched-age">
+          {trans.__('as of %1 ago', seconds(age))}
+        </div>
+      )}
       {ill && (
         <div className="gpusched-trouble" data-testid="gpusched-health">
           <b>{healthName(gpu.health.status)}</b>
-          {gpu.health.cause && `: ${gpu.health.cause}`}
+          {gpu.health.cause && `: ${said(gpu.health.cause)}`}
+          {gpu.health.since !== null && ` · ${trans.__('since %1', moment(gpu.health.since, Date.now() / 1000))}`}
         </div>
       )}
       {(gpu.reservations ?? []).map(one => (
@@ -91,8 +109,8 @@ function Reading({ gpu }: { gpu: GpuView }): JSX.Element {
 }
 
 /** The bar; each part says whose it is when pointed at or focused, arrow keys go from part to part. */
-function Bar({ gpu, open }: { gpu: GpuView; open: (id: string) => void }): JSX.Element {
-  const shares = sharesOf(gpu);
+function Bar({ gpu, drained, open }: Omit<CardProps, 'samples'>): JSX.Element {
+  const shares = sharesOf(gpu, drained);
   const [told, setTold] = React.useState<number | null>(null);
   const [stop, setStop] = React.useState(0);
   const bar = React.useRef<HTMLDivElement>(null);
@@ -122,7 +140,7 @@ function Bar({ gpu, open }: { gpu: GpuView; open: (id: string) => void }): JSX.E
           <Part
             key={keyOf(part, number)}
             share={part}
-            words={wordsOf(part, gpu)}
+            words={wordsOf(part, gpu, drained)}
             stop={number === at}
             tell={() => {
               setTold(number);
@@ -132,7 +150,7 @@ function Bar({ gpu, open }: { gpu: GpuView; open: (id: string) => void }): JSX.E
           />
         ))}
       </div>
-      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share, gpu) : figures(gpu)}</div>
+      <div className="gpusched-facts gpusched-told">{share ? wordsOf(share, gpu, drained) : figures(gpu, drained)}</div>
     </>
   );
 }
@@ -163,12 +181,15 @@ function Part(props: {
   );
 }
 
-function wordsOf({ kind, mib: amount, holder }: Share, gpu: GpuView): string {
+function wordsOf({ kind, mib: amount, holder }: Share, gpu: GpuView, drained: boolean): string {
   if (holder) {
     return holding(holder, amount, Date.now() / 1000);
   }
   if (kind === 'free') {
     return trans.__('free: %1', mib(amount));
+  }
+  if (kind === 'kept') {
+    return trans.__('kept back: %1 (%2)', mib(amount), whyKept(gpu, drained));
   }
   const suspects = gpu.opened_by.map(({ pid, program, user }) => {
     const named = program === null ? trans.__('process %1', pid) : `${program} ${pid}`;
@@ -222,6 +243,7 @@ function Legend({ kinds }: { kinds: readonly Kind[] }): JSX.Element {
     lease: trans.__('leases'),
     foreign: trans.__('outside the queue'),
     releasing: trans.__('being freed'),
+    kept: trans.__('kept back'),
     free: trans.__('free')
   };
   return (

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { useNow } from './hooks';
 import { trans } from './translation';
 import * as undo from './undo';

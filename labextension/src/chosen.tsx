@@ -1,8 +1,7 @@
 // What can be done with the rows of the queue that are chosen.
 
-import * as React from 'react';
-
 import { cancelAll, holdAll, releaseAll, resubmitAll } from './acts';
+import { h } from './element';
 import { trans } from './translation';
 import { JobView } from './wire';
 import { canBeHeld, isFinal, isHeld } from './words';

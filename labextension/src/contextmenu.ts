@@ -2,7 +2,7 @@
 
 import { JupyterFrontEnd } from '@jupyterlab/application';
 
-import { cancelAll, holdAll, releaseAll, resubmitAll, resubmitOne } from './acts';
+import { cancelAll, holdAll, moveFirst, releaseAll, resubmitAll, resubmitOne } from './acts';
 import { nameOf, toRepeat } from './arraywords';
 import { store } from './store';
 import { trans } from './translation';
@@ -28,10 +28,11 @@ export function addContextMenu(app: JupyterFrontEnd, open: (id: string) => void)
       of: views => (views.length > 1 ? [] : views),
       act: views => open(views[0]?.id ?? '')
     },
+    'gpusched:context-first': { label: () => trans.__('Move to the front'), of: those(view => view.phase === 'queued'), act: moveFirst },
     'gpusched:context-hold': { label: () => trans.__('Hold'), of: those(canBeHeld), act: holdAll },
     'gpusched:context-release': { label: () => trans.__('Release'), of: those(isHeld), act: releaseAll },
     'gpusched:context-resubmit': {
-      label: (views, array) => (array ? trans.__('Run %1 again', views.length) : trans.__('Resubmit')),
+      label: (views, array) => (array ? trans.__('Run %1 again', views.length) : trans.__('Run again')),
       of: ended,
       act: (views, array) => (array ? resubmitAll(views) : views.map(resubmitOne))
     },

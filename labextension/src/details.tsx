@@ -1,15 +1,18 @@
 // All about one job, in a tab of the main area: what it asked for, what it runs, its attempts, what happened to it,
 // what it printed, and its memory over time. Everything that a user wrote is shown as text.
 
-import { MainAreaWidget } from '@jupyterlab/apputils';
+import { Clipboard, MainAreaWidget } from '@jupyterlab/apputils';
 import * as React from 'react';
 
-import { cancelAll, holdAll, releaseAll, resubmitOne } from './acts';
+import { holdAll, releaseAll, resubmitOne } from './acts';
 import { Simulated } from './bars';
+import { CancelButton } from './cancel';
+import { h } from './element';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
 import { JobFiles, OfJob } from './jobfiles';
 import { LiveWidget } from './live';
+import { openLog } from './logview';
 import { MemoryCurve } from './memory';
 import { Outputs } from './outputs';
 import { Overview } from './overview';
@@ -17,8 +20,8 @@ import { Held, Phase, Why } from './phase';
 import { Events, Source } from './record';
 import { store } from './store';
 import { Tabs } from './tabs';
-import { trans } from './translation';
-import { GpuView, JobView } from './wire';
+import { said, trans } from './translation';
+import { JobView } from './wire';
 import { canBeHeld, expected, isFinal, isHeld, lasted, sentence, wants } from './words';
 
 export class Details extends MainAreaWidget<Contents> {
@@ -46,17 +49,16 @@ class Contents extends LiveWidget {
     this.node.dataset['testid'] = 'gpusched-details';
   }
 
-  protected render(): JSX.Element {
-    return <Job files={this._files} active={this.isVisible} call={this._call} />;
+  protected draw(): JSX.Element {
+    return <Job files={this._files} call={this._call} />;
   }
 }
 
 type Page = 'overview' | 'source' | 'output' | 'events' | 'memory';
 
-function Job(props: { files: JobFiles; active: boolean; call: (name: string) => void }): JSX.Element {
-  const { files, active, call } = props;
+function Job({ files, call }: { files: JobFiles; call: (name: string) => void }): JSX.Element {
   const { id } = files;
-  const state = useStore(active);
+  const state = useStore();
   React.useEffect(() => store.want(id), [id]);
   const [page, setPage] = React.useState<Page>('overview');
   const view = state.jobs.get(id);
@@ -87,7 +89,7 @@ function Job(props: { files: JobFiles; active: boolean; call: (name: string) => 
         tabIndex={0}
         data-testid={`gpusched-page-${page}`}
       >
-        <Shown page={page} view={view} gpus={state.gpus} files={files} active={active} />
+        <Shown page={page} view={view} files={files} />
       </div>
     </>
   );
@@ -96,7 +98,7 @@ function Job(props: { files: JobFiles; active: boolean; call: (name: string) => 
 function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.Element {
   const now = useNow(!isFinal(view));
   const why = sentence(view);
-  const facts = [view.kind, wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
+  const facts = [said(view.kind), wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
   return (
     <header className="gpusched-details-head">
       <div className="gpusched-head">
@@ -105,11 +107,7 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
         <Held view={view} />
         {view.simulated && <Simulated />}
         <span className="gpusched-space" />
-        {!isFinal(view) && (
-          <button type="button" className="gpusched-button" onClick={() => void cancelAll([view])}>
-            {trans.__('Cancel')}
-          </button>
-        )}
+        <CancelButton view={view} />
         {canBeHeld(view) && (
           <button type="button" className="gpusched-button" onClick={() => void holdAll([view])}>
             {trans.__('Hold')}
@@ -126,9 +124,9 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
           onClick={() => void resubmitOne(view)}
           data-testid="gpusched-resubmit"
         >
-          {trans.__('Resubmit')}
+          {trans.__('Run again')}
         </button>
-        <button type="button" className="gpusched-button" onClick={() => void navigator.clipboard.writeText(view.id)}>
+        <button type="button" className="gpusched-button" onClick={() => Clipboard.copyToSystem(view.id)}>
           {trans.__('Copy id')}
         </button>
       </div>
@@ -136,7 +134,7 @@ function Head({ view, connected }: { view: JobView; connected: boolean }): JSX.E
         <code>{view.id}</code> · {[...facts, lasted(view, now), expected(view, now)].filter(Boolean).join(' · ')}
       </div>
       {why && <Why view={view} words={why} />}
-      {view.advice && <div className="gpusched-why gpusched-advice" data-testid="gpusched-advice">{view.advice}</div>}
+      {view.advice && <div className="gpusched-why gpusched-advice" data-testid="gpusched-advice">{said(view.advice)}</div>}
       {!connected && (
         <p className="gpusched-trouble" role="status">
           {trans.__('Reconnecting; below is what was known last.')}
@@ -158,7 +156,7 @@ function nameOf(page: Page): string {
   }[page];
 }
 
-function Shown(props: OfJob & { page: Page; gpus: readonly GpuView[] }): JSX.Element {
+function Shown(props: OfJob & { page: Page }): JSX.Element {
   switch (props.page) {
     case 'overview':
       return <Overview {...props} />;
@@ -177,7 +175,13 @@ function Shown(props: OfJob & { page: Page; gpus: readonly GpuView[] }): JSX.Ele
 function Output({ view }: OfJob): JSX.Element {
   const [following, follow] = React.useState(true);
   return view.attempts.length ? (
-    <Outputs view={view} trusted={false} following={following} onFollow={follow} />
+    <Outputs
+      view={view}
+      trusted={false}
+      following={following}
+      onFollow={follow}
+      openWhole={() => openLog(view.id, view.name, false)}
+    />
   ) : (
     <p>{trans.__('It has not started yet.')}</p>
   );

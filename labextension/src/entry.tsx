@@ -2,9 +2,11 @@
 
 import * as React from 'react';
 
-import { moveJob, resubmitOne } from './acts';
+import { resubmitOne } from './acts';
 import { elementOf } from './arraywords';
 import { CancelButton } from './cancel';
+import { useDrag } from './dragging';
+import { h } from './element';
 import { Held, Phase, QuietWhy } from './phase';
 import { Group } from './rows';
 import { trans } from './translation';
@@ -28,14 +30,12 @@ interface EntryProps {
   say: (words: string) => void;
 }
 
-const DRAGGED = 'application/x-gpusched-job';
-
 /** One job of the list. */
 export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
   const { view, active, chosen, now } = props;
   const why = sentence(view);
   const stop = active ? 0 : -1;
-  const drag = useDrag(view, props.group, props.say);
+  const drag = useDrag(view.id, props.group === 'waiting', props.say);
   return (
     <div
       className={[
@@ -95,11 +95,11 @@ export const Entry = React.memo(function Entry(props: EntryProps): JSX.Element {
             type="button"
             className="gpusched-button"
             tabIndex={stop}
-            aria-label={trans.__('Resubmit job %1', view.name)}
+            aria-label={trans.__('Run job %1 again', view.name)}
             onClick={() => void resubmitOne(view)}
             data-testid="gpusched-resubmit"
           >
-            {trans.__('Resubmit')}
+            {trans.__('Run again')}
           </button>
         ) : (
           <CancelButton view={view} />
@@ -136,46 +136,4 @@ function Facts({ view, now, told }: { view: JobView; now: number; told: string |
       {facts} · <code>{view.id}</code>
     </div>
   );
-}
-
-interface Drag {
-  over: 'before' | 'after' | null;
-  handlers: React.HTMLAttributes<HTMLElement>;
-}
-
-/** Waiting rows can be dragged before and after each other. */
-function useDrag(view: JobView, group: Group, say: (words: string) => void): Drag {
-  const [over, setOver] = React.useState<'before' | 'after' | null>(null);
-  if (group !== 'waiting') {
-    return { over: null, handlers: {} };
-  }
-  const side = (event: React.DragEvent): 'before' | 'after' => {
-    const { top, height } = event.currentTarget.getBoundingClientRect();
-    return event.clientY < top + height / 2 ? 'before' : 'after';
-  };
-  return {
-    over,
-    handlers: {
-      draggable: true,
-      onDragStart: event => {
-        event.dataTransfer.setData(DRAGGED, view.id);
-        event.dataTransfer.effectAllowed = 'move';
-      },
-      onDragOver: event => {
-        if (event.dataTransfer.types.includes(DRAGGED)) {
-          event.preventDefault();
-          setOver(side(event));
-        }
-      },
-      onDragLeave: () => setOver(null),
-      onDrop: event => {
-        event.preventDefault();
-        setOver(null);
-        const id = event.dataTransfer.getData(DRAGGED);
-        if (id && id !== view.id) {
-          void moveJob({ id, name: id }, view, side(event)).then(say);
-        }
-      }
-    }
-  };
 }

@@ -6,6 +6,7 @@ import { cancelAll } from './acts';
 import { everybodys } from './api';
 import { elementOf } from './arraywords';
 import { useAnswer } from './asking';
+import { h } from './element';
 import { useNow } from './hooks';
 import { Missing } from './missing';
 import { Held, Phase } from './phase';
@@ -21,9 +22,9 @@ async function live(): Promise<JobView[]> {
   return (await Promise.all(PHASES.map(phase => everybodys(phase, MOST)))).flat();
 }
 
-export function Everybody({ active, open }: { active: boolean; open: (id: string) => void }): JSX.Element {
-  const { answer, trouble, ask } = useAnswer(live, active, EVERY_MS);
-  const now = useNow(active);
+export function Everybody({ open }: { open: (id: string) => void }): JSX.Element {
+  const { answer, trouble, ask } = useAnswer(live, EVERY_MS);
+  const now = useNow(true);
   if (!answer) {
     return <Missing trouble={trouble} />;
   }

@@ -2,15 +2,17 @@
 // What a job or a notebook's author wrote is shown as text; a job's rich outputs go through JupyterLab's renderers.
 
 import { IRenderMime } from '@jupyterlab/rendermime-interfaces';
-import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Actions } from './actions';
 import { ArrayRuns } from './arraycard';
 import { isJobId } from './api';
 import { Simulated } from './bars';
-import { useNow, useStore } from './hooks';
+import { h } from './element';
+import { useNow, usePart } from './hooks';
 import { JobFiles } from './jobfiles';
+import { LiveWidget } from './live';
+import { openLog } from './logview';
 import { MemoryBar } from './memory';
 import { Outputs } from './outputs';
 import { Held, Phase, Why } from './phase';
@@ -18,8 +20,9 @@ import { ProgressBar } from './progressbar';
 import { ResubmitForm } from './resubmit';
 import { savedArray, savedView } from './saved';
 import { Standing } from './standing';
-import { State, store } from './store';
-import { trans } from './translation';
+import { repeatsOf } from './state';
+import { store } from './store';
+import { said, trans } from './translation';
 import { JobView } from './wire';
 import { expected, isFinal, lasted, seconds, sentence, wants } from './words';
 
@@ -27,7 +30,7 @@ export const MIME = 'application/vnd.gpusched.job+json';
 
 const LONGEST_CHAIN = 20;
 
-export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
+export class JobRenderer extends LiveWidget implements IRenderMime.IRenderer {
   private _data: unknown = null;
   private _trusted = false;
 
@@ -43,7 +46,7 @@ export class JobRenderer extends ReactWidget implements IRenderMime.IRenderer {
     return this.renderPromise ?? Promise.resolve();
   }
 
-  protected render(): JSX.Element {
+  protected draw(): JSX.Element {
     const { id, view, array } = (this._data ?? {}) as { id?: unknown; view?: unknown; array?: unknown };
     if (!isJobId(id)) {
       return <p className="gpusched-trouble">{trans.__('This output does not name a job.')}</p>;
@@ -83,14 +86,13 @@ class Guard extends React.Component<{ id: string; children: React.ReactNode }, {
 
 /** The job, and below it those that were made of it by running it again. */
 function Runs(props: { id: string; saved: JobView | null; trusted: boolean }): JSX.Element {
-  const { jobs } = useStore();
   const [known, setKnown] = React.useState<string[]>([]);
-  const again = (newId: string): void => {
+  const again = React.useCallback((newId: string): void => {
     store.want(newId);
     setKnown(before => [...before, newId]);
-  };
-  const made = React.useMemo(() => later(props.id, jobs), [props.id, jobs]);
-  const ids = [props.id, ...new Set([...made, ...known])].slice(-LONGEST_CHAIN);
+  }, []);
+  const made = usePart(({ jobs }) => repeatsOf(jobs, props.id).join(' '));
+  const ids = [props.id, ...new Set([...made.split(' ').filter(Boolean), ...known])].slice(-LONGEST_CHAIN);
   return (
     <>
       {ids.map(id => (
@@ -100,15 +102,6 @@ function Runs(props: { id: string; saved: JobView | null; trusted: boolean }): J
   );
 }
 
-function later(first: string, jobs: State['jobs']): string[] {
-  const found = new Set([first]);
-  const again = [...jobs.values()].filter(view => view.parent_id !== null);
-  again.sort((a, b) => a.submitted_at - b.submitted_at);
-  again.forEach(view => found.has(view.parent_id ?? '') && found.add(view.id));
-  found.delete(first);
-  return [...found];
-}
-
 interface CardProps {
   id: string;
   saved: JobView | null;
@@ -116,10 +109,13 @@ interface CardProps {
   onAgain: (newId: string) => void;
 }
 
-function JobCard({ id, saved, trusted, onAgain }: CardProps): JSX.Element {
-  const state = useStore();
+/** Follows its own job alone, so that frames about others cost it nothing. */
+const JobCard = React.memo(function JobCard({ id, saved, trusted, onAgain }: CardProps): JSX.Element {
   React.useEffect(() => store.want(id), [id]);
-  const live = state.jobs.get(id);
+  const live = usePart(({ jobs }) => jobs.get(id));
+  const connected = usePart(state => state.connected);
+  const known = usePart(state => state.known);
+  const unknown = usePart(state => !live && state.unknown.has(id));
   const view = live ?? saved;
   return (
     <article
@@ -129,24 +125,23 @@ function JobCard({ id, saved, trusted, onAgain }: CardProps): JSX.Element {
       aria-label={trans.__('Job %1', id)}
     >
       {view ? (
-        <Body view={view} live={!!live} state={state} trusted={trusted} onAgain={onAgain} />
+        <Body view={view} live={!!live} trusted={trusted} onAgain={onAgain} />
       ) : (
         <code>{id}</code>
       )}
-      <Standing connected={state.connected} known={state.known} unknown={!live && state.unknown.has(id)} />
+      <Standing connected={connected} known={known} unknown={unknown} />
     </article>
   );
-}
+});
 
 interface BodyProps {
   view: JobView;
   live: boolean;
-  state: State;
   trusted: boolean;
   onAgain: (newId: string) => void;
 }
 
-function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
+function Body({ view, live, trusted, onAgain }: BodyProps): JSX.Element {
   const now = useNow(live && !isFinal(view));
   const [following, setFollowing] = React.useState(true);
   const [resubmitting, setResubmitting] = React.useState(false);
@@ -182,26 +177,28 @@ function Body({ view, live, state, trusted, onAgain }: BodyProps): JSX.Element {
       </div>
       {why && <Why view={view} words={[why, expected(view, now)].filter(Boolean).join(' · ')} />}
       {live && view.progress && !isFinal(view) && <ProgressBar progress={view.progress} />}
-      {live && <MemoryBar view={view} gpus={state.gpus} files={files} active />}
+      {live && <MemoryBar view={view} files={files} />}
       {view.advice && (
         <div className="gpusched-facts" data-testid="gpusched-advice">
-          {view.advice}
+          {said(view.advice)}
         </div>
       )}
       {resubmitting && <ResubmitForm view={view} onDone={done} onClose={() => setResubmitting(false)} />}
-      {live && <Outputs view={view} trusted={trusted} following={following} onFollow={setFollowing} />}
+      {live && (
+        <Outputs
+          view={view}
+          trusted={trusted}
+          following={following}
+          onFollow={setFollowing}
+          openWhole={() => openLog(view.id, view.name, trusted)}
+        />
+      )}
     </>
   );
 }
 
-/** The output of a job by itself, for other places than its card; no notebook vouches for it there. */
-export function Text({ view }: { view: JobView }): JSX.Element {
-  const [following, setFollowing] = React.useState(true);
-  return <Outputs view={view} trusted={false} following={following} onFollow={setFollowing} />;
-}
-
 function factsOf(view: JobView, now: number | null): string {
-  const facts = [view.kind, wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
+  const facts = [said(view.kind), wants(view), ...view.gpus.map(gpu => `GPU ${gpu.index} (${gpu.name})`)];
   if (now !== null) {
     facts.push(lasted(view, now), remaining(view, now));
   }

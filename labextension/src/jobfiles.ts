@@ -4,6 +4,7 @@
 import * as React from 'react';
 
 import * as api from './api';
+import { Shown } from './hooks';
 import { JobView } from './wire';
 import { isFinal } from './words';
 
@@ -17,11 +18,10 @@ export interface Kept {
   readonly trouble: string | null;
 }
 
-/** A job, what is kept of it, and whether anybody sees it. */
+/** A job, and what is kept of it. */
 export interface OfJob {
   readonly view: JobView;
   readonly files: JobFiles;
-  readonly active: boolean;
 }
 
 export class JobFiles {
@@ -62,8 +62,9 @@ export class JobFiles {
 }
 
 /** What is kept of a job about this topic, asked for anew whenever the job has moved on. */
-export function useKept({ view, files, active }: OfJob, topic: Topic): Kept {
+export function useKept({ view, files }: OfJob, topic: Topic): Kept {
   const stage = stageOf(view, topic);
+  const active = React.useContext(Shown);
   React.useEffect(() => {
     if (active) {
       files.ask(topic);

@@ -1,6 +1,7 @@
 // The line `%%gpujob ...` of a cell, read into the terms of the form and written back.
 // The notebook is the truth: whatever else the line says stays as it was written.
 
+import { quoted, unquoted, written } from './shellwords';
 import type { Terms } from './terms';
 
 export const LOAD = '%load_ext jupyter_gpusched';
@@ -12,8 +13,6 @@ const OPTIONS: Record<string, keyof Terms> = {
   '--name': 'name'
 };
 const ORDER: (keyof Terms)[] = ['vram', 'gpus', 'time', 'name'];
-// Words as a shell has them: quoted parts and escaped characters belong to the word around them.
-const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+/g;
 
 export interface MagicCell {
   readonly terms: Terms;
@@ -35,7 +34,7 @@ export function readCell(source: string): MagicCell | null {
 }
 
 export function writeCell(cell: MagicCell, terms: Terms): string {
-  const given = ORDER.filter(key => terms[key]).map(key => `--${key} ${quoted(terms[key])}`);
+  const given = ORDER.filter(key => terms[key]).map(key => `--${key} ${quoted(terms[key].replace(/\n/g, ' '))}`);
   return [['%%gpujob', ...given, ...cell.others].join(' '), cell.body].join('\n');
 }
 
@@ -47,7 +46,7 @@ export function isLoaded(sources: string[]): boolean {
 function readLine(line: string): Pick<MagicCell, 'terms' | 'others'> {
   const terms: Terms = { vram: '', gpus: '', time: '', name: '' };
   const others: string[] = [];
-  const words = line.match(WORD) ?? [];
+  const words = written(line);
   for (let n = 0; n < words.length; n++) {
     const word = words[n] ?? '';
     const [, option = word, joined] = /^(--\w+)=(.*)$/s.exec(word) ?? [];
@@ -61,14 +60,4 @@ function readLine(line: string): Pick<MagicCell, 'terms' | 'others'> {
     }
   }
   return { terms, others };
-}
-
-function unquoted(word: string): string {
-  return word.replace(/"((?:\\.|[^"\\])*)"|'([^']*)'|\\(.)/g, (_all, double?: string, single?: string, one?: string) =>
-    double !== undefined ? double.replace(/\\(["\\$`])/g, '$1') : (single ?? one ?? '')
-  );
-}
-
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/\n/g, ' ').replace(/'/g, `'"'"'`)}'`;
 }

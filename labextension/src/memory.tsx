@@ -3,6 +3,8 @@
 
 import * as React from 'react';
 
+import { h } from './element';
+import { useAge, usePart } from './hooks';
 import { JobFiles, useKept } from './jobfiles';
 import { Missing } from './missing';
 import { Point, Sparkline } from './sparkline';
@@ -14,16 +16,16 @@ const POINTS = 300;
 
 interface OfMemory {
   readonly view: JobView;
-  readonly gpus: readonly GpuView[];
   readonly files: JobFiles;
-  readonly active: boolean;
 }
 
 /** Memory promised, used now and at most, per GPU; nothing for a job that has no figure yet. */
 export function MemoryBar(props: OfMemory): JSX.Element | null {
-  const { view, gpus } = props;
+  const { view } = props;
+  const gpus = useCards(view);
   const used = usedNow(view, gpus);
-  const { curve } = useCurve(props, used);
+  const { curve } = useCurve(props, gpus, used);
+  const age = useAge(lookedAt(gpus));
   const promised = promisedTo(view, gpus);
   const peak = maxOf(view.peak_vram_mib, ...curve.map(point => point.value));
   if (!view.gpus_requested || (used === null && peak === null)) {
@@ -34,6 +36,7 @@ export function MemoryBar(props: OfMemory): JSX.Element | null {
   const words = [
     promised === null ? '' : trans.__('%1 promised', mib(promised)),
     used === null ? '' : trans.__('%1 used', mib(used)),
+    used === null || age === null ? '' : trans.__('as of %1 ago', seconds(age)),
     peak === null ? '' : trans.__('peak %1', mib(peak))
   ]
     .filter(Boolean)
@@ -65,8 +68,9 @@ export function MemoryBar(props: OfMemory): JSX.Element | null {
 
 /** The whole life of the job, with the line of what it was promised. */
 export function MemoryCurve(props: OfMemory): JSX.Element {
-  const { view, gpus } = props;
-  const { curve, trouble } = useCurve(props, usedNow(view, gpus));
+  const { view } = props;
+  const gpus = useCards(view);
+  const { curve, trouble } = useCurve(props, gpus, usedNow(view, gpus));
   const first = curve[0];
   const last = curve[curve.length - 1];
   if (!first || !last) {
@@ -103,13 +107,16 @@ export function MemoryCurve(props: OfMemory): JSX.Element {
 }
 
 /** What the job's record says, and what has been measured since; `trouble` is why there is nothing. */
-function useCurve(props: OfMemory, used: number | null): { curve: readonly Point[]; trouble: string | null } {
-  const { gpus } = props;
+function useCurve(
+  props: OfMemory,
+  gpus: readonly GpuView[],
+  used: number | null
+): { curve: readonly Point[]; trouble: string | null } {
   const { memory, trouble } = useKept(props, 'memory');
   const [since, setSince] = React.useState<readonly Point[]>([]);
   React.useEffect(() => {
     if (used !== null) {
-      const at = Math.max(...gpus.map(gpu => gpu.sampled_at));
+      const at = lookedAt(gpus);
       setSince(before => thinned([...before, { at, value: used }]));
     }
   }, [gpus, used]); // each frame is a sample, also one that brings nothing new
@@ -119,6 +126,18 @@ function useCurve(props: OfMemory, used: number | null): { curve: readonly Point
     return thinned([...recorded, ...since.filter(point => point.at > end)]);
   }, [memory, since]);
   return { curve, trouble: trouble ?? whyNone(memory) };
+}
+
+const NONE: readonly GpuView[] = [];
+
+/** The cards as last seen; of no interest to a job that has ended. */
+function useCards(view: JobView): readonly GpuView[] {
+  const over = isFinal(view);
+  return usePart(({ gpus }) => (over ? NONE : gpus));
+}
+
+function lookedAt(gpus: readonly GpuView[]): number {
+  return Math.max(0, ...gpus.map(gpu => gpu.sampled_at));
 }
 
 function whyNone(memory: readonly unknown[] | null | undefined): string | null {

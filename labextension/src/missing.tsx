@@ -1,7 +1,6 @@
 // In the place of what is not there: why, or that it is on its way.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { trans } from './translation';
 
 export function Missing({ trouble }: { trouble: string | null }): JSX.Element {

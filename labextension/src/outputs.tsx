@@ -2,7 +2,9 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { Part } from './folding';
+import { useStore } from './hooks';
 import { useOutputs } from './reading';
 import { RichOutput } from './richoutput';
 import { Piece, Terminal } from './terminal';
@@ -17,10 +19,14 @@ interface Props {
   onFollow: (following: boolean) => void;
   /** As a document of its own: more of it, in whatever height there is. */
   whole?: boolean;
+  /** Where there is such a document: opens it. */
+  openWhole?: () => void;
 }
 
-export function Outputs({ view, trusted, following, onFollow, whole = false }: Props): JSX.Element {
+export function Outputs({ view, trusted, following, onFollow, whole = false, openWhole }: Props): JSX.Element {
   const box = React.useRef<HTMLDivElement>(null);
+  // What could act in this page would act as whoever looks: of another user's job, which an administrator sees, it must not.
+  const own = useStore().health?.user === view.user;
   const { folding, shortened } = useOutputs(view, box, whole);
   React.useLayoutEffect(() => {
     if (box.current && following) {
@@ -48,7 +54,12 @@ export function Outputs({ view, trusted, following, onFollow, whole = false }: P
     >
       {(shortened || folding.shortened) && (
         <div className="gpusched-facts">
-          {trans.__('Earlier output is left out here; %1 shows it.', `%gpulogs ${view.id}`)}
+          {trans.__('Earlier output is left out here.')}{' '}
+          {openWhole && (
+            <button type="button" className="gpusched-link" onClick={openWhole} data-testid="gpusched-open-whole">
+              {trans.__('Show the output in a tab')}
+            </button>
+          )}
         </div>
       )}
       {folding.parts.map((part, index) => (
@@ -57,7 +68,7 @@ export function Outputs({ view, trusted, following, onFollow, whole = false }: P
           {part.kind === 'text' ? (
             <Text terminal={part.terminal} />
           ) : (
-            <RichOutput output={part.output} trusted={trusted} />
+            <RichOutput output={part.output} trusted={trusted && own} />
           )}
         </React.Fragment>
       ))}
@@ -84,8 +95,8 @@ function lineOf(line: Piece[], row: number, all: Piece[][]): JSX.Element {
   return (
     <React.Fragment key={row}>
       {line.map((piece, column) =>
-        piece.classes || piece.colour ? (
-          <span key={column} className={piece.classes} style={piece.colour ? { color: piece.colour } : undefined}>
+        piece.classes || piece.colour || piece.background ? (
+          <span key={column} className={piece.classes} style={{ color: piece.colour ?? '', background: piece.background ?? '' }}>
             {piece.text}
           </span>
         ) : (

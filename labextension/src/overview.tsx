@@ -3,9 +3,10 @@
 import * as React from 'react';
 
 import { elementOf } from './arraywords';
+import { h } from './element';
 import { useNow } from './hooks';
 import { OfJob, useKept } from './jobfiles';
-import { trans } from './translation';
+import { said, trans } from './translation';
 import { AttemptView } from './wire';
 import { little, mib, moment, phaseName, seconds, textOf, wants } from './words';
 
@@ -27,7 +28,7 @@ export function Overview(props: OfJob): JSX.Element {
     [trans.__('Uses now'), view.used_vram_mib === null ? '' : mib(view.used_vram_mib)],
     [trans.__('Peak VRAM'), view.peak_vram_mib === null ? '' : mib(view.peak_vram_mib)],
     [trans.__('Peak host memory'), view.peak_rss_mib === null ? '' : little(view.peak_rss_mib)],
-    [trans.__('Priority'), view.priority],
+    [trans.__('Priority'), said(view.priority)],
     [trans.__('Time limit'), textOf(spec?.['time_limit'])],
     [trans.__('Retries'), textOf(spec?.['retries'] || '')],
     [trans.__('Folder'), textOf(spec?.['cwd'])],
@@ -83,7 +84,7 @@ function Attempts({ attempts, now }: { attempts: readonly AttemptView[]; now: nu
               </td>
               <td title={attempt.placement ?? undefined}>{attempt.gpus.map(gpu => gpu.index).join(', ')}</td>
               <td>{mib(attempt.peak_vram_mib)}</td>
-              <td>{attempt.message ?? attempt.reason ?? ''}</td>
+              <td>{said(attempt.message ?? attempt.reason ?? '')}</td>
             </tr>
           ))}
         </tbody>

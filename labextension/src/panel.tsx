@@ -3,10 +3,10 @@
 import { SidePanel } from '@jupyterlab/ui-components';
 import { Message, MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, PanelLayout, Widget } from '@lumino/widgets';
-import * as React from 'react';
 
 import { Alerts } from './alerts';
 import { Bars } from './bars';
+import { h } from './element';
 import { HostLine } from './hostline';
 import { useNow, useStore } from './hooks';
 import { gpuIcon } from './icons';
@@ -33,13 +33,13 @@ export class Panel extends SidePanel {
     this.node.setAttribute('role', 'region');
     this.node.tabIndex = -1;
     this.node.setAttribute('aria-label', trans.__('GPUs and jobs'));
-    this.header.addWidget(new Part('', active => <AlertPart active={active} open={open} />));
-    this.addWidget(new Part(trans.__('GPUs'), active => <GpuPart active={active} open={open} />));
-    this.addWidget(new Part(trans.__('Jobs'), active => <JobPart active={active} open={open} />));
+    this.header.addWidget(new Part('', () => <AlertPart open={open} />));
+    this.addWidget(new Part(trans.__('GPUs'), () => <GpuPart open={open} />));
+    this.addWidget(new Part(trans.__('Jobs'), () => <JobPart open={open} />));
     if (this.content instanceof AccordionPanel) {
       this.content.setRelativeSizes([2, 3]);
     }
-    const foot = new Part('', active => <FootPart active={active} administer={administer} />);
+    const foot = new Part('', () => <FootPart administer={administer} />);
     foot.addClass('gpusched-foot');
     (this.layout as PanelLayout).addWidget(foot);
     this._follow([this.header, foot]);
@@ -68,35 +68,35 @@ export class Panel extends SidePanel {
 class Part extends LiveWidget {
   constructor(
     label: string,
-    private readonly _draw: (active: boolean) => JSX.Element
+    private readonly _draw: () => JSX.Element
   ) {
     super();
     this.title.label = label;
     this.addClass('gpusched-part-of-panel');
   }
 
-  protected render(): JSX.Element {
-    return this._draw(this.isVisible);
+  protected draw(): JSX.Element {
+    return this._draw();
   }
 }
 
-function AlertPart({ active, open }: { active: boolean; open: Open }): JSX.Element {
-  const state = useStore(active);
-  const now = useNow(active && state.alerts.length > 0);
+function AlertPart({ open }: { open: Open }): JSX.Element {
+  const state = useStore();
+  const now = useNow(state.alerts.length > 0);
   return <Alerts state={state} now={now} open={open} />;
 }
 
-function FootPart({ active, administer }: { active: boolean; administer: () => void }): JSX.Element | null {
-  const { health } = useStore(active);
+function FootPart({ administer }: { administer: () => void }): JSX.Element | null {
+  const { health } = useStore();
   return health && <HostLine health={health} administer={administer} />;
 }
 
-function GpuPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {
-  const state = useStore(active);
+function GpuPart({ open }: { open: Open }): JSX.Element | null {
+  const state = useStore();
   return state.known ? <Bars state={state} open={open} /> : null;
 }
 
-function JobPart({ active, open }: { active: boolean; open: Open }): JSX.Element | null {
-  const state = useStore(active);
+function JobPart({ open }: { open: Open }): JSX.Element | null {
+  const state = useStore();
   return state.known ? <Queue jobs={ownJobs(state)} open={open} /> : null;
 }

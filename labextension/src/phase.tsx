@@ -3,6 +3,7 @@
 import * as React from 'react';
 
 import { Counts, hasFailed, standing, tallied } from './arraywords';
+import { h } from './element';
 import { trans } from './translation';
 import { JobView } from './wire';
 import { isFinal, isHeld, phaseName } from './words';

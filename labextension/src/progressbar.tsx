@@ -1,7 +1,6 @@
 // How far a job says it has come.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { trans } from './translation';
 import { Progress } from './wire';
 import { seconds } from './words';

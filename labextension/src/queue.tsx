@@ -4,13 +4,14 @@
 import { HTMLSelect } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { cancelAll, moveJob } from './acts';
+import { cancelAll, moveTo } from './acts';
 import { ArrayRow } from './arrayrow';
 import { nameOf, toRepeat } from './arraywords';
 import { Chosen } from './chosen';
+import { h } from './element';
 import { Entry } from './entry';
 import { useNow } from './hooks';
-import { Filter, Group, idOf, Row, rowsOf, topsOf } from './rows';
+import { besides, Filter, Group, idOf, Row, rowsOf, topsOf } from './rows';
 import { shownOf, useFocus, useWindow } from './scrolling';
 import { useSelection } from './selection';
 import { trans } from './translation';
@@ -120,8 +121,8 @@ export function List({ rows, now, open, toggle }: ListProps): JSX.Element {
     const active = rows.find(row => selection.active !== null && idOf(row) === selection.active);
     const taken =
       active?.kind === 'job'
-        ? keyed(event, active.view, rows, chosen, open, say)
-        : active?.kind === 'array' && keyedArray(event, active, chosen, toggle);
+        ? keyedToMove(event, active, rows, say) || keyed(event, active.view, chosen, open)
+        : active?.kind === 'array' && (keyedToMove(event, active, rows, say) || keyedArray(event, active, chosen, toggle));
     if (taken) {
       event.preventDefault();
       event.stopPropagation();
@@ -164,6 +165,7 @@ export function List({ rows, now, open, toggle }: ListProps): JSX.Element {
                 choose={selection.click}
                 reach={selection.reach}
                 toggle={toggle}
+                say={say}
               />
             ) : (
               <Entry
@@ -193,24 +195,26 @@ export function List({ rows, now, open, toggle }: ListProps): JSX.Element {
   );
 }
 
+/** Alt and an arrow: before or after the next row of its kind; true when it was that. */
+function keyedToMove(event: React.KeyboardEvent, row: Row, rows: readonly Row[], say: (words: string) => void): boolean {
+  if (!event.altKey || (event.key !== 'ArrowUp' && event.key !== 'ArrowDown')) {
+    return false;
+  }
+  const up = event.key === 'ArrowUp';
+  const [id, other] = [idOf(row), idOf(besides(rows, row, up) ?? row)];
+  if (id !== null && other !== null && id !== other) {
+    void moveTo(id, other, up ? 'before' : 'after').then(say);
+  }
+  return true;
+}
+
 /** Keys that act on jobs; true when it was one. */
 function keyed(
   event: React.KeyboardEvent,
   view: JobView,
-  rows: readonly Row[],
   chosen: JobView[],
-  open: (id: string) => void,
-  say: (words: string) => void
+  open: (id: string) => void
 ): boolean {
-  if (event.altKey && (event.key === 'ArrowUp' || event.key === 'ArrowDown')) {
-    const waiting = rows.flatMap(row => (row.kind === 'job' && row.group === 'waiting' ? [row.view] : []));
-    const at = waiting.indexOf(view);
-    const other = waiting[at + (event.key === 'ArrowUp' ? -1 : 1)];
-    if (at >= 0 && other) {
-      void moveJob(view, other, event.key === 'ArrowUp' ? 'before' : 'after').then(say);
-    }
-    return true;
-  }
   if (event.altKey || event.ctrlKey || event.metaKey) {
     return false;
   }
@@ -272,6 +276,7 @@ function toggled(ids: ReadonlySet<string>, id: string): ReadonlySet<string> {
 }
 
 function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; index: number }): JSX.Element {
+  const { group, count, others } = props.row;
   const names: Record<Group, string> = {
     running: trans.__('Running'),
     waiting: trans.__('Waiting'),
@@ -281,8 +286,18 @@ function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; ind
   return (
     <div className="gpusched-group" role="row" aria-rowindex={props.index + 1} style={{ top: props.top }}>
       <span role="rowheader">
-        {names[props.row.group]} <span className="gpusched-count">{props.row.count}</span>
+        {names[group]} <span className="gpusched-count">{count}</span>
       </span>
+      {others > 0 && (
+        <span
+          role="gridcell"
+          className="gpusched-facts"
+          title={trans.__('Jobs of others that stand before or between them')}
+          data-testid="gpusched-others"
+        >
+          {trans.__('and %1 of others', others)}
+        </span>
+      )}
     </div>
   );
 }

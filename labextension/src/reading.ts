@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import * as api from './api';
 import { Folding } from './folding';
-import { useStore } from './hooks';
+import { useOnScreen, usePart } from './hooks';
 import { JobView } from './wire';
 import { isFinal } from './words';
 
@@ -79,21 +79,23 @@ export function useOutputs(view: JobView, box: React.RefObject<HTMLElement>, who
   const latest = React.useRef(view);
   latest.current = view;
   const over = isFinal(view);
-  const { reaches, connected } = useStore();
-  const reach = reaches.get(view.id);
+  const reach = usePart(({ reaches }) => reaches.get(view.id));
+  const connected = usePart(state => state.connected);
+  const seen = useOnScreen(box);
   const attempts = view.attempts.length;
   React.useEffect(() => {
+    if (!seen) {
+      return;
+    }
     let timer = 0;
     let gone = false;
     const read = async (): Promise<void> => {
       let again = false;
-      const seen = !document.hidden && box.current?.offsetParent !== null;
       try {
-        if (seen && (await reading.current?.read(latest.current)) && !gone) {
+        if ((await reading.current?.read(latest.current)) && !gone) {
           redraw();
           again = true; // there may be more
         }
-        again ||= !seen;
       } catch (error) {
         again = true;
         console.debug('jupyter-gpusched: the outputs did not come', error);
@@ -107,6 +109,6 @@ export function useOutputs(view: JobView, box: React.RefObject<HTMLElement>, who
       gone = true;
       window.clearTimeout(timer);
     };
-  }, [view.id, over, attempts, reach, connected, box]);
+  }, [view.id, over, attempts, reach, connected, seen]);
   return reading.current;
 }

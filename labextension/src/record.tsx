@@ -2,9 +2,11 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { OfJob, useKept } from './jobfiles';
 import { Missing } from './missing';
-import { trans } from './translation';
+import { quoted } from './shellwords';
+import { said, trans } from './translation';
 import { moment, textOf } from './words';
 
 /** What runs, as it was submitted, and the rest of the submission but for the environment. */
@@ -39,10 +41,6 @@ function commandOf(argv: unknown, path: unknown, args: unknown): string {
   return [...(typeof path === 'string' ? [path] : []), ...words(argv), ...words(args)].map(quoted).join(' ');
 }
 
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
-}
-
 export function Events(props: OfJob): JSX.Element {
   const { events, trouble } = useKept(props, 'events');
   if (!events) {
@@ -62,7 +60,7 @@ export function Events(props: OfJob): JSX.Element {
         {events.map(event => (
           <tr key={event.seq}>
             <td>{moment(event.at, now, true)}</td>
-            <td>{event.kind}</td>
+            <td>{said(event.kind)}</td>
             <td>{moreOf(event.detail)}</td>
           </tr>
         ))}
@@ -74,6 +72,6 @@ export function Events(props: OfJob): JSX.Element {
 function moreOf(detail: Record<string, unknown> | null): string {
   return Object.entries(detail ?? {})
     .filter(([, value]) => value !== null && value !== '')
-    .map(([name, value]) => `${name} ${textOf(value)}`)
+    .map(([name, value]) => `${said(name)} ${said(textOf(value))}`)
     .join(' · ');
 }

@@ -23,9 +23,11 @@ export function columns(): Column[] {
     };
     return { name, figure: true, value, shown };
   };
+  const part = (share: number | null): string => (share === null ? trans.__('n/a') : `${Math.round(share * 100)} %`);
   return [
     { name: trans.__('User'), figure: false, value: one => one.user, shown: one => one.user },
     { ...count(trans.__('GPU hours'), one => one.gpu_hours), shown: one => one.gpu_hours.toFixed(1) },
+    { name: trans.__('Idle'), figure: true, value: one => one.idle_share, shown: one => part(one.idle_share) },
     count(trans.__('Jobs'), one => one.jobs),
     count(trans.__('Failed'), one => one.failed + one.timeout + one.lost),
     count(trans.__('Running'), one => one.running),

@@ -6,16 +6,17 @@ import * as React from 'react';
 
 import { report } from './api';
 import { useAnswer } from './asking';
+import { h } from './element';
 import { Missing } from './missing';
 import { columns, csv, sorted } from './report';
 import { trans } from './translation';
 
 const DAY_S = 86400;
 
-export function Usage({ active }: { active: boolean }): JSX.Element {
+export function Usage(): JSX.Element {
   const [days, setDays] = React.useState(7);
   const question = React.useCallback(() => report(Date.now() / 1000 - days * DAY_S), [days]);
-  const { answer, trouble, ask } = useAnswer(question, active);
+  const { answer, trouble, ask } = useAnswer(question);
   const [by, setBy] = React.useState(1);
   const [down, setDown] = React.useState(true);
   const [copied, setCopied] = React.useState(false);

@@ -2,8 +2,10 @@
 
 import * as React from 'react';
 
+import { h } from './element';
 import { store } from './store';
-import { fault, Terms, TermsFields, trimmed } from './terms';
+import { fault, Terms, trimmed } from './terms';
+import { TermsFields } from './termsform';
 import { trans } from './translation';
 import { JobView } from './wire';
 import { mib } from './words';

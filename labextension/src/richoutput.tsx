@@ -7,6 +7,7 @@ import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 
 import { JobOutput } from './api';
+import { h } from './element';
 import { page } from './page';
 import { trans } from './translation';
 

@@ -9,7 +9,8 @@ export type Group = 'running' | 'waiting' | 'today' | 'earlier';
 export type Filter = 'all' | 'running' | 'waiting' | 'ended' | 'failed';
 
 export type Row =
-  | { readonly kind: 'group'; readonly group: Group; readonly count: number }
+  /** `others`: jobs of other users that stand before the last of those that wait. */
+  | { readonly kind: 'group'; readonly group: Group; readonly count: number; readonly others: number }
   | {
       /** The elements of an array, in their order, as one row that can be opened. */
       readonly kind: 'array';
@@ -41,11 +42,16 @@ export function rowsOf(
 ): Row[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const groups: Record<Group, JobView[]> = { running: [], waiting: [], today: [], earlier: [] };
+  const line = new Set<number>();
   for (const view of views) {
+    if (view.phase === 'queued' && view.in_line && view.position !== null) {
+      line.add(view.position);
+    }
     if (passes(view, filter) && words.every(word => named(view).includes(word))) {
       groups[groupOf(view, today)].push(view);
     }
   }
+  const others = line.size ? Math.max(...line) - line.size : 0;
   const arrays = arraysOf(groups);
   const last = Number.MAX_SAFE_INTEGER;
   groups.running.sort((a, b) => (a.started_at ?? last) - (b.started_at ?? last));
@@ -70,7 +76,8 @@ export function rowsOf(
       }
       return [array, ...elementRows(elements, view => groupOf(view, today))];
     });
-    return rows.length ? [{ kind: 'group', group, count: groups[group].length }, ...rows] : [];
+    const head = { kind: 'group', group, count: groups[group].length, others: group === 'waiting' ? others : 0 } as const;
+    return rows.length ? [head, ...rows] : [];
   });
 }
 
@@ -81,6 +88,14 @@ export function elementRows(elements: readonly JobView[], groupOfView: (view: Jo
     const element = (alike && elementOf(view)) || view.name;
     return { kind: 'job', group: groupOfView(view), view, element };
   });
+}
+
+/** The next row up or down that a waiting one can change places with: jobs and arrays with such, elements among themselves. */
+export function besides(rows: readonly Row[], row: Row, up: boolean): Row | undefined {
+  const level = (one: Row): string => (one.kind === 'job' && one.element !== null ? (one.view.array_id ?? '') : '');
+  const alike = rows.filter(one => one.kind !== 'group' && one.group === 'waiting' && level(one) === level(row));
+  const at = alike.indexOf(row);
+  return at < 0 ? undefined : alike[at + (up ? -1 : 1)];
 }
 
 /** What a row is known by to selection and focus: the id of its job or array; groups have none. */

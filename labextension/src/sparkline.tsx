@@ -2,6 +2,8 @@
 
 import * as React from 'react';
 
+import { h } from './element';
+
 export interface Point {
   readonly at: number;
   readonly value: number | null;

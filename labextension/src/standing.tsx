@@ -1,7 +1,6 @@
 // Whether what a card shows is live, or what else it is.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { trans } from './translation';
 
 export function Standing(props: { connected: boolean; known: boolean; unknown: boolean }): JSX.Element | null {

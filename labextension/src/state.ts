@@ -99,6 +99,33 @@ export function isStrange({ user }: JobView, health: Health | null): boolean {
   return !!health?.user && health.user !== user;
 }
 
+const made = new WeakMap<State['jobs'], ReadonlyMap<string, readonly JobView[]>>();
+
+/** The jobs that were made of this one by running it again, of those again and so on, oldest first. */
+export function repeatsOf(jobs: State['jobs'], first: string): string[] {
+  let children = made.get(jobs);
+  if (!children) {
+    const found = new Map<string, JobView[]>();
+    for (const view of jobs.values()) {
+      if (view.parent_id !== null) {
+        found.set(view.parent_id, [...(found.get(view.parent_id) ?? []), view]);
+      }
+    }
+    made.set(jobs, (children = found));
+  }
+  const later = new Set<JobView>();
+  const open = [first];
+  for (let id = open.pop(); id !== undefined; id = open.pop()) {
+    for (const view of children.get(id) ?? []) {
+      if (!later.has(view)) {
+        later.add(view);
+        open.push(view.id);
+      }
+    }
+  }
+  return [...later].sort((a, b) => a.submitted_at - b.submitted_at).map(view => view.id);
+}
+
 type Draft = { -readonly [Key in keyof State]: State[Key] } & { jobs: Map<string, JobView> };
 
 /** The state after these frames. `kept` are ended jobs that are shown somewhere and must not be forgotten. */

@@ -1,7 +1,6 @@
 // In the status bar: what is free on the cards, and how many of your jobs run and wait. A click opens the panel.
 
-import * as React from 'react';
-
+import { h } from './element';
 import { freeByCard, freeWords } from './freewords';
 import { useStore } from './hooks';
 import { gpuIcon } from './icons';
@@ -16,13 +15,13 @@ export class StatusItem extends LiveWidget {
     this.addClass('gpusched-status');
   }
 
-  protected render(): JSX.Element {
-    return <Item active={this.isVisible} open={this._open} />;
+  protected draw(): JSX.Element {
+    return <Item open={this._open} />;
   }
 }
 
-function Item({ active, open }: { active: boolean; open: () => void }): JSX.Element {
-  const state = useStore(active);
+function Item({ open }: { open: () => void }): JSX.Element {
+  const state = useStore();
   const words = state.known ? summary(state) : [];
   const standing = !state.known
     ? trans.__('Connecting to the GPU scheduler.')

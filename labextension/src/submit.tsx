@@ -1,13 +1,13 @@
 // The form with which a file or a command becomes a job: what it needs, asked in one dialog.
 
-import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
-import { ReactWidget } from '@jupyterlab/ui-components';
+import { Notification } from '@jupyterlab/apputils';
 import { PageConfig, PathExt } from '@jupyterlab/coreutils';
-import * as React from 'react';
 
-import { wordsOf } from './acts';
 import { Spec } from './api';
+import { h } from './element';
 import { store } from './store';
+import { specOf, TermsOfFile, What } from './terms';
+import { askUntilTaken, Field, TermsFields } from './termsform';
 import { trans } from './translation';
 
 /** Where the server's files lie on its machine; null where it does not say (they may lie in no folder at all). */
@@ -47,118 +47,45 @@ export async function submitCommand(cwd: string): Promise<string | null> {
   return ask(trans.__('New GPU job'), folder, 'command');
 }
 
-type What = 'script' | 'notebook' | 'command';
+let last: Pick<TermsOfFile, 'vram' | 'gpus' | 'time'> = { vram: '4G', gpus: '1', time: '' };
 
 async function ask(title: string, spec: Spec, what: What): Promise<string | null> {
-  let fields = remembered();
-  let trouble = '';
-  for (;;) {
-    const body = new Form(what, fields, trouble);
-    const { button, value } = await showDialog({
-      title,
-      body,
-      buttons: [Dialog.cancelButton(), Dialog.okButton({ label: trans.__('Submit') })],
-      focusNodeSelector: what === 'command' ? 'input[name="command"]' : 'input[name="vram"]'
-    });
-    if (!button.accept || !value) {
-      return null;
-    }
-    fields = value;
-    try {
-      const id = await store.submit({ ...spec, ...wanted(fields, what) });
-      remember(fields);
-      return id;
-    } catch (error) {
-      trouble = wordsOf(error);
-    }
-  }
-}
-
-interface Fields {
-  readonly command: string;
-  readonly args: string;
-  readonly vram: string;
-  readonly gpus: string;
-  readonly time: string;
-  readonly name: string;
-}
-
-const EMPTY: Fields = { command: '', args: '', vram: '4G', gpus: '1', time: '', name: '' };
-let last: Pick<Fields, 'vram' | 'gpus' | 'time'> = EMPTY;
-
-function remembered(): Fields {
-  return { ...EMPTY, vram: last.vram, gpus: last.gpus, time: last.time };
-}
-
-function remember({ vram, gpus, time }: Fields): void {
-  last = { vram, gpus, time };
-}
-
-function wanted(fields: Fields, what: What): Spec {
-  const given = (name: string, text: string): Spec => (text.trim() ? { [name]: text.trim() } : {});
-  const gpus = Number(fields.gpus);
-  return {
-    ...(what === 'command' ? { argv: fields.command, kind: 'command' } : {}),
-    ...(what === 'script' && fields.args.trim() ? { args: fields.args.trim().split(/\s+/) } : {}),
-    ...(gpus === 0 ? {} : given('vram', fields.vram)),
-    ...given('time_limit', fields.time),
-    ...given('name', fields.name),
-    gpus: Number.isInteger(gpus) ? gpus : 1
-  };
-}
-
-class Form extends ReactWidget implements Dialog.IBodyWidget<Fields> {
-  constructor(
-    private readonly _what: What,
-    private _fields: Fields,
-    private readonly _trouble: string
-  ) {
-    super();
-    this.addClass('gpusched-form');
-  }
-
-  getValue(): Fields {
-    return this._fields;
-  }
-
-  protected render(): JSX.Element {
-    return (
-      <>
-        {this._trouble && (
-          <p className="gpusched-trouble" role="alert">
-            {this._trouble}
-          </p>
+  return askUntilTaken<TermsOfFile, string>({
+    title,
+    send: trans.__('Submit'),
+    first: what === 'command' ? 'command' : 'vram',
+    given: { ...last, name: '', command: '', args: '' },
+    draw: (terms, change) => (
+      <div>
+        {what === 'command' && (
+          <Field
+            name="command"
+            label={trans.__('Command')}
+            example="python train.py --epochs 3"
+            value={terms.command}
+            onChange={command => change({ ...terms, command })}
+          />
         )}
-        {this._what === 'command' && this._field('command', trans.__('Command'), 'python train.py --epochs 3')}
-        {this._what === 'script' && this._field('args', trans.__('Arguments'), '--epochs 3')}
-        <div className="gpusched-form-row">
-          {this._field('vram', trans.__('VRAM per GPU'), trans.__('whole GPU'))}
-          {this._field('gpus', trans.__('GPUs'), '1', 'number')}
-        </div>
-        <div className="gpusched-form-row">
-          {this._field('time', trans.__('Time limit'), trans.__('none'))}
-          {this._field('name', trans.__('Name'), this._what === 'command' ? trans.__('from the command') : trans.__('from the file'))}
-        </div>
-      </>
-    );
-  }
-
-  private _field(name: keyof Fields, label: string, example: string, type = 'text'): JSX.Element {
-    return (
-      <label className="gpusched-field">
-        <span>{label}</span>
-        <input
-          className="jp-mod-styled"
-          name={name}
-          type={type}
-          min={0}
-          placeholder={example}
-          defaultValue={this._fields[name]}
-          onChange={event => {
-            this._fields = { ...this._fields, [name]: event.target.value };
-          }}
+        {what === 'script' && (
+          <Field
+            name="args"
+            label={trans.__('Arguments')}
+            example="--epochs 3"
+            value={terms.args}
+            onChange={args => change({ ...terms, args })}
+          />
+        )}
+        <TermsFields
+          terms={terms}
+          onChange={change}
+          unnamed={what === 'command' ? trans.__('from the command') : trans.__('from the file')}
         />
-      </label>
-    );
-  }
+      </div>
+    ),
+    take: async terms => {
+      const id = await store.submit({ ...spec, ...specOf(terms, what) });
+      last = { vram: terms.vram, gpus: terms.gpus, time: terms.time };
+      return id;
+    }
+  });
 }

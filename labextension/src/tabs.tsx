@@ -2,6 +2,8 @@
 
 import * as React from 'react';
 
+import { h } from './element';
+
 interface Props<Page extends string> {
   pages: readonly Page[];
   page: Page;

@@ -1,15 +1,23 @@
 // What a terminal would show of a job's raw output: text in, lines of coloured text out.
 // Carriage returns, erasing, cursor moves and colours are applied; nothing is ever read as HTML.
 
-export interface Piece {
+export interface Piece extends Style {
   readonly text: string;
-  readonly classes: string;
-  readonly colour: string | null;
 }
 
+/** JupyterLab's own classes for the sixteen colours, computed ones for all others. */
 interface Style {
   readonly classes: string;
   readonly colour: string | null;
+  readonly background: string | null;
+}
+
+/** What the codes so far ask for; a colour is the name of one of the sixteen, or a computed one. */
+interface Look {
+  readonly fore: string | null;
+  readonly back: string | null;
+  readonly inverse: boolean;
+  readonly marks: readonly string[];
 }
 
 interface Cell {
@@ -19,7 +27,9 @@ interface Cell {
 
 const WIDEST = 4000;
 const LONGEST_CODE = 64;
-const PLAIN: Style = { classes: '', colour: null };
+const PLAIN: Style = { classes: '', colour: null, background: null };
+const NO_LOOK: Look = { fore: null, back: null, inverse: false, marks: [] };
+const MARKS: Record<number, string> = { 1: 'ansi-bold', 2: 'gpusched-dim', 3: 'gpusched-italic', 4: 'ansi-underline' };
 const BLANK: Cell = { character: ' ', style: PLAIN };
 const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
 
@@ -32,7 +42,7 @@ export class Terminal {
   private _lines: Cell[][] = [[]];
   private _row = 0;
   private _column = 0;
-  private _sgr: number[] = [];
+  private _look = NO_LOOK;
   private _style = PLAIN;
   private _unfinished = '';
 
@@ -139,9 +149,8 @@ export class Terminal {
   }
 
   private _paint(args: string): void {
-    const numbers = args.split(/[;:]/).map(part => parseInt(part, 10) || 0);
-    this._sgr = numbers[0] === 0 ? numbers.slice(1) : [...this._sgr, ...numbers].slice(-LONGEST_CODE);
-    this._style = styleOf(this._sgr);
+    this._look = painted(this._look, args);
+    this._style = this._look === NO_LOOK ? PLAIN : styleOf(this._look);
   }
 }
 
@@ -154,40 +163,42 @@ function splitUnfinished(text: string): [string, string] {
   return [text, ''];
 }
 
-/** JupyterLab's own classes for the sixteen colours, a computed colour for the others. */
-function styleOf(numbers: number[]): Style {
-  let foreground = '';
-  let background = '';
-  let colour: string | null = null;
-  const marks = new Set<string>();
-  const rest = [...numbers];
-  for (let n = rest.shift(); n !== undefined; n = rest.shift()) {
+/** The look after these codes. */
+function painted(before: Look, args: string): Look {
+  let look = before;
+  const numbers = args.replace(/([34]8:2):\d*:(?=\d*:\d*:)/g, '$1:').split(/[;:]/).map(part => parseInt(part, 10) || 0);
+  for (let n = numbers.shift(); n !== undefined; n = numbers.shift()) {
+    const mark = MARKS[n];
     if (n === 0) {
-      foreground = background = '';
-      colour = null;
-      marks.clear();
-    } else if (n === 1) {
-      marks.add('ansi-bold');
-    } else if (n === 4) {
-      marks.add('ansi-underline');
-    } else if (n === 22) {
-      marks.delete('ansi-bold');
-    } else if (n === 24) {
-      marks.delete('ansi-underline');
-    } else if (n === 38 || n === 48) {
-      const wide = wideColour(rest);
-      if (n === 38) {
-        foreground = '';
-        colour = wide;
-      }
-    } else if (n === 39 || isColour(n, 30) || isColour(n, 90)) {
-      foreground = n === 39 ? '' : `ansi-${nameOf(n)}-fg`;
-      colour = null;
-    } else if (n === 49 || isColour(n, 40) || isColour(n, 100)) {
-      background = n === 49 ? '' : `ansi-${nameOf(n - 10)}-bg`;
+      look = NO_LOOK;
+    } else if (mark) {
+      look = { ...look, marks: [...look.marks.filter(other => other !== mark), mark] };
+    } else if (n >= 22 && n <= 24) {
+      const ended = n === 22 ? [MARKS[1], MARKS[2]] : [MARKS[n - 20]];
+      look = { ...look, marks: look.marks.filter(other => !ended.includes(other)) };
+    } else if (n === 7 || n === 27) {
+      look = { ...look, inverse: n === 7 };
+    } else if (n === 38 || n === 39 || isColour(n, 30) || isColour(n, 90)) {
+      look = { ...look, fore: n === 38 ? wideColour(numbers) : n === 39 ? null : nameOf(n) };
+    } else if (n === 48 || n === 49 || isColour(n, 40) || isColour(n, 100)) {
+      look = { ...look, back: n === 48 ? wideColour(numbers) : n === 49 ? null : nameOf(n - 10) };
     }
   }
-  return { classes: [foreground, background, ...marks].filter(Boolean).join(' '), colour };
+  return look;
+}
+
+function styleOf({ fore, back, inverse, marks }: Look): Style {
+  const [front, behind] = inverse ? [back ?? 'default-inverse', fore ?? 'default-inverse'] : [fore, back];
+  const classOf = (colour: string | null, place: string): string => (isNamed(colour) ? `ansi-${colour}-${place}` : '');
+  return {
+    classes: [classOf(front, 'fg'), classOf(behind, 'bg'), ...marks].filter(Boolean).join(' '),
+    colour: isNamed(front) ? null : front,
+    background: isNamed(behind) ? null : behind
+  };
+}
+
+function isNamed(colour: string | null): colour is string {
+  return colour !== null && !colour.startsWith('rgb');
 }
 
 function isColour(n: number, first: number): boolean {
@@ -204,13 +215,16 @@ function wideColour(rest: number[]): string | null {
   if (form === 2) {
     return `rgb(${rest.splice(0, 3).join(',')})`;
   }
-  const n = form === 5 ? (rest.shift() ?? 0) : 0;
+  if (form !== 5) {
+    return null;
+  }
+  const n = rest.shift() ?? 0;
   if (n >= 232) {
     const grey = 8 + 10 * (n - 232);
     return `rgb(${grey},${grey},${grey})`;
   }
   if (n < 16) {
-    return null;
+    return nameOf(n < 8 ? 30 + n : 82 + n);
   }
   const part = (unit: number): number => [0, 95, 135, 175, 215, 255][Math.floor((n - 16) / unit) % 6] ?? 0;
   return `rgb(${part(36)},${part(6)},${part(1)})`;

@@ -23,6 +23,61 @@ let bundle = ENGLISH;
 /** Said once by the page, before anything of ours is drawn. */
 export function speak(translator: ITranslator | null): void {
   bundle = translator?.load(DOMAIN) ?? ENGLISH;
+  const listed = bundle.__(SENTENCES);
+  patterns = listed === SENTENCES ? [] : listed.split('\n').map(patternOf);
+  heard.clear();
+}
+
+/** The entry of a catalogue that lists the patterns of what the server says; see `catalogue.py`. */
+const SENTENCES = 'sentences of the server';
+
+let patterns: [RegExp, string][] = [];
+const heard = new Map<string, string>();
+const MOST_HEARD = 5000;
+
+/**
+ * What the server says, in the user's language as far as the catalogue knows its parts. A pattern has `<1>` for what is
+ * left as it is, and `{1}` for what is said in its turn. One that begins with such is for one part of a list.
+ */
+export function said(sentence: string): string {
+  let known = patterns.length ? heard.get(sentence) : sentence;
+  if (known === undefined) {
+    known = wholly(sentence) ?? partly(sentence, '; ', '；') ?? partly(sentence, ', ', '，') ?? sentence;
+    if (heard.size >= MOST_HEARD) {
+      heard.clear();
+    }
+    heard.set(sentence, known);
+  }
+  return known;
+}
+
+function wholly(sentence: string): string | null {
+  for (const [pattern, text] of patterns) {
+    const found = pattern.exec(sentence);
+    if (found) {
+      return bundle
+        .__(text)
+        .replace(/[<{](\d)[>}]/g, (place, n: string) => (place[0] === '<' ? (found[Number(n)] ?? '') : said(found[Number(n)] ?? '')));
+    }
+  }
+  return null;
+}
+
+/** Its parts one by one, if any of them is known. */
+function partly(sentence: string, between: string, joint: string): string | null {
+  const parts = sentence.split(between);
+  const ours = parts.map(part => (parts.length > 1 ? said(part) : part));
+  return ours.some((part, n) => part !== parts[n]) ? ours.join(joint) : null;
+}
+
+function patternOf(text: string): [RegExp, string] {
+  const holes = text.split(/([<{]\d[>}])/);
+  const parts = holes.map((part, n) => (n % 2 === 0 ? literal(part) : part[0] === '{' ? '([^;]+?)' : holes[0] ? '(.+?)' : '([^,;]+?)'));
+  return [new RegExp(`^${parts.join('')}$`, 's'), text];
+}
+
+function literal(text: string): string {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 }
 
 /** Gettext of this domain; `%1`, `%2` stand for the arguments, in `_n` `%1` for the number. */

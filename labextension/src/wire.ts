@@ -119,6 +119,7 @@ export interface Health {
   user: string;
   admin: boolean;
   administrators: string;
+  unseen: string | null;
 }
 
 export interface HealthOfGpu {
@@ -237,4 +238,5 @@ export interface UserReport {
   gpu_hours: number;
   mean_wait_s: number | null;
   longest_wait_s: number | null;
+  idle_share: number | null;
 }

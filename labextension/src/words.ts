@@ -1,7 +1,8 @@
 // Jobs and GPUs in plain words; the same words as jupyter_gpusched/describe.py.
 // Missing values are "n/a", never 0.
 
-import { trans } from './translation';
+import { roomFor } from './shares';
+import { said, trans } from './translation';
 import { GpuView, Holder, JobView, Reservation } from './wire';
 
 const FINAL = new Set(['succeeded', 'failed', 'cancelled', 'timeout', 'lost']);
@@ -106,7 +107,7 @@ export function progressed(view: JobView): string {
 /** Why it waits, what is wrong with it, or how it ended. */
 export function sentence(view: JobView): string {
   if (view.phase === 'queued') {
-    const why = view.waiting ?? trans.__('waiting');
+    const why = view.waiting === null ? trans.__('waiting') : said(view.waiting);
     return view.position && view.in_line ? trans.__('%1 (number %2 in the queue)', why, view.position) : why;
   }
   if (isFinal(view)) {
@@ -143,7 +144,7 @@ export function reserved(one: Reservation, now: number): string {
 
 function ending(view: JobView): string {
   const code = view.exit_code !== null ? trans.__('exit code %1', view.exit_code) : signalOf(view);
-  const why = view.message ?? view.reason ?? '';
+  const why = said(view.message ?? view.reason ?? '');
   return [why.includes(code) ? '' : code, why].filter(Boolean).join(': ');
 }
 
@@ -183,11 +184,12 @@ function outsider(holder: Holder): string {
   return parts.join(', ') || trans.__('unknown');
 }
 
-export function figures(gpu: GpuView): string {
+/** What is used, promised and to be had by a job of this user. */
+export function figures(gpu: GpuView, drained: boolean): string {
   return [
     trans.__('%1 of %2 used', mib(gpu.used_mib), mib(gpu.total_mib)),
     trans.__('%1 promised', mib(gpu.promised_mib)),
-    trans.__('%1 available', mib(gpu.available_mib))
+    trans.__('%1 available', mib(drained ? 0 : roomFor(gpu)))
   ].join(' · ');
 }
 

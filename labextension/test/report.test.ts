@@ -11,7 +11,7 @@ import { job } from './views';
 function user(name: string, more: Partial<UserReport> = {}): UserReport {
   return {
     user: name, jobs: 1, queued: 0, running: 0, succeeded: 1, failed: 0, cancelled: 0, timeout: 0, lost: 0,
-    gpu_hours: 0, mean_wait_s: null, longest_wait_s: null, ...more
+    gpu_hours: 0, mean_wait_s: null, longest_wait_s: null, idle_share: null, ...more
   };
 }
 
@@ -31,15 +31,15 @@ test('a report is sorted by any column, equals by name, and what is not known co
 
 test('failures are all that did not end well by themselves, and unknown waits are no zero', () => {
   const shown = columns().map(({ shown: show }) => show(user('x', { failed: 1, timeout: 2, lost: 3 })));
-  assert.deepEqual(shown, ['x', '0.0', '1', '6', '0', '0', 'n/a', 'n/a']);
+  assert.deepEqual(shown, ['x', '0.0', 'n/a', '1', '6', '0', '0', 'n/a', 'n/a']);
 });
 
 test('a CSV keeps hostile names in their cell and from being a formula', () => {
-  const lines = csv([user('=cmd|x'), user('a,"b"\n'), user('ann', { mean_wait_s: 1.5 })]).split('\r\n');
-  assert.equal(lines[0], 'User,GPU hours,Jobs,Failed,Running,Waiting,Mean wait,Longest wait');
-  assert.equal(lines[1], "'=cmd|x,0,1,0,0,0,,");
-  assert.equal(lines[2], '"a,""b""\n",0,1,0,0,0,,');
-  assert.equal(lines[3], 'ann,0,1,0,0,0,1.5,');
+  const lines = csv([user('=cmd|x'), user('a,"b"\n'), user('ann', { mean_wait_s: 1.5, idle_share: 0.25 })]).split('\r\n');
+  assert.equal(lines[0], 'User,GPU hours,Idle,Jobs,Failed,Running,Waiting,Mean wait,Longest wait');
+  assert.equal(lines[1], "'=cmd|x,0,,1,0,0,0,,");
+  assert.equal(lines[2], '"a,""b""\n",0,,1,0,0,0,,');
+  assert.equal(lines[3], 'ann,0,0.25,1,0,0,0,1.5,');
 });
 
 test("others' jobs that an administrator has looked at are not among the own ones", () => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { countsOf, elementOf, failedWords, nameOf, rangesOf, standing, toRepeat } from '../src/arraywords';
-import { elementRows, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
+import { besides, elementRows, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
 import { JobView } from '../src/wire';
 import { job } from './views';
@@ -125,4 +125,26 @@ test('thousands of jobs are sorted and searched within a frame or two', () => {
 test('what lies between two rows is chosen, in either direction', () => {
   assert.deepEqual([...between(['a', 'b', 'c', 'd'], 'c', 'a')], ['a', 'b', 'c']);
   assert.deepEqual([...between(['a', 'b'], 'gone', 'b')], ['b']);
+});
+
+test('how many jobs of others stand before or between those that wait makes their numbers understood', () => {
+  const others = (...views: JobView[]): number[] =>
+    rowsOf(views, 'all', '', 500).flatMap(row => (row.kind === 'group' && row.group === 'waiting' ? [row.others] : []));
+  assert.deepEqual(others(job('a', { position: 1 }), job('b', { position: 2 })), [0]);
+  assert.deepEqual(others(job('a', { position: 3 }), job('b', { position: 5 })), [3]);
+  const held = job('c', { position: 9, in_line: false });
+  assert.deepEqual(others(job('a', { position: 2 }), held), [1], 'what is held stands in no line');
+});
+
+test('an array changes places with jobs and arrays as a whole, its elements with each other', () => {
+  const waits = [2, 1].map(n => job(`w${n}`, { array_id: 'grid', array_index: n, position: n + 1, name: `w [${n}]` }));
+  const rows = rowsOf([job('first', { position: 1 }), ...waits, job('last', { position: 4 })], 'all', '', 500, new Set(['grid']));
+  const beside = (id: string, up: boolean): string | null => {
+    const row = rows.find(one => idOf(one) === id) as Row;
+    const other = besides(rows, row, up);
+    return other === undefined ? null : idOf(other);
+  };
+  assert.deepEqual([beside('grid', true), beside('grid', false)], ['first', 'last']);
+  assert.deepEqual([beside('first', true), beside('first', false)], [null, 'grid']);
+  assert.deepEqual([beside('w1', true), beside('w1', false)], [null, 'w2']);
 });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { apply, endedBetween, Frame, merge, MOST_ENDED, MOST_SAMPLES, NOTHING, State, withHistory } from '../src/state';
+import { apply, endedBetween, Frame, merge, MOST_ENDED, MOST_SAMPLES, NOTHING, repeatsOf, State, withHistory } from '../src/state';
 import { Alert } from '../src/wire';
 import { gpu, job } from './views';
 
@@ -138,4 +138,12 @@ test('an hour of frames leaves no more than a bounded state', () => {
   assert.equal(state.jobs.size, MOST_ENDED);
   assert.ok(state.reaches.size <= MOST_ENDED + 1);
   assert.equal(state.history.get('GPU-0')?.length, MOST_SAMPLES);
+});
+
+test('what was made of a job by running it again is found over all generations, oldest first', () => {
+  const again = (id: string, parent_id: string, submitted_at: number): [string, ReturnType<typeof job>] =>
+    [id, job(id, { parent_id, submitted_at })];
+  const jobs = new Map([['a', job('a')], again('c', 'b', 9), again('b', 'a', 5), again('x', 'y', 1), again('d', 'a', 7)]);
+  assert.deepEqual(repeatsOf(jobs, 'a'), ['b', 'd', 'c']);
+  assert.deepEqual(repeatsOf(jobs, 'x'), []);
 });

@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { sharesOf } from '../src/shares';
+import { sharesOf, whyKept } from '../src/shares';
 import { speak, trans } from '../src/translation';
+import { GpuView } from '../src/wire';
 import { expected, holding, lasted, little, mib, moment, phaseName, progressed, reserved, seconds, sentence, wants } from '../src/words';
 import { gpu, holder, job } from './views';
 
@@ -68,8 +69,9 @@ test('a phase of a newer server is shown as it is', () => {
   assert.equal(phaseName('hibernating'), 'hibernating');
 });
 
-test('a card is divided among its holders, and what is left is free', () => {
+test('a card is divided among its holders, and of what is left only what a job could get is free', () => {
   const card = gpu({
+    available_mib: 11000,
     foreign_mib: 3072,
     holders: [
       holder({ kind: 'foreign', state: null, pid: 7, vram_mib: 1024 }),
@@ -81,8 +83,22 @@ test('a card is divided among its holders, and what is left is free', () => {
   });
   assert.deepEqual(
     sharesOf(card).map(share => [share.kind, share.mib]),
-    [['own', 6144], ['others', 2048], ['lease', 1024], ['foreign', 1024], ['foreign', 2048], ['releasing', 512], ['free', 11776]]
+    [['own', 6144], ['others', 2048], ['lease', 1024], ['foreign', 1024], ['foreign', 2048], ['releasing', 512], ['kept', 776], ['free', 11000]]
   );
+});
+
+test('where no job of this user starts, nothing is free, and it is said why', () => {
+  const parts = (card: GpuView, drained = false): string => sharesOf(card, drained).map(({ kind }) => kind).join();
+  const ill = gpu({ health: { status: 'quarantined', cause: 'a fan is loud', since: 1, by: 'root' } });
+  assert.equal(parts(gpu()), 'free');
+  assert.equal(parts(ill), 'kept');
+  assert.equal(whyKept(ill), 'this card gets no jobs');
+  assert.equal(parts(gpu(), true), 'kept');
+  assert.equal(whyKept(gpu(), true), 'nothing new starts on this machine');
+  const unread = gpu({ available_mib: null });
+  assert.equal(parts(unread), 'kept');
+  assert.equal(whyKept(unread), 'what is in use is not known');
+  assert.equal(whyKept(gpu()), 'for the driver and as headroom');
 });
 
 test("another user's holding has the name of the user and of nothing else", () => {

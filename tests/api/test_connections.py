@@ -7,14 +7,16 @@ import json
 import os
 import resource
 import socket
+from types import SimpleNamespace
 
 import pytest
 from many_users import lab
 from rest import Rest
+from tornado.httpserver import HTTPServer
 from waiting import wait_for
 
 from jupyter_gpusched import listening
-from jupyter_gpusched.listening import BoundedServer, uid_beside
+from jupyter_gpusched.listening import BoundedServer, connections_beside, uid_beside, whose_is
 from jupyter_gpusched.wire import PREFIX
 
 
@@ -87,3 +89,73 @@ def test_over_tcp_the_kernels_table_says_whose_a_connection_is(monkeypatch):
             client.close()
             accepted.close()
             assert uid_beside(accepted) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "source", "target"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "127.0.0.2", "127.0.0.1"),
+        ("0.0.0.0", "127.9.8.7", "127.0.0.3"),
+        ("::", "127.0.0.2", "127.0.0.1"),
+        ("::1", "::1", "::1"),
+    ],
+)
+def test_whose_a_connection_is_does_not_depend_on_the_address_it_comes_from(at, source, target):
+    family = socket.AF_INET6 if ":" in at else socket.AF_INET
+    try:
+        server = socket.create_server((at, 0), family=family, dualstack_ipv6=at == "::")
+    except OSError:
+        pytest.skip(f"this machine has no {at}")
+    with server, socket.create_connection((target, server.getsockname()[1]), source_address=(source, 0)):
+        accepted, _ = server.accept()
+        with accepted:
+            assert whose_is(accepted, connections_beside()) == os.getuid()
+    assert whose_is(accepted, connections_beside()) is None
+
+
+class Bounded:
+    """A server for 20 connections, of one user for 5; ``come`` says whether one of this user is taken in."""
+
+    def __init__(self, monkeypatch):
+        self.refused, self.looks = [], 0
+        monkeypatch.setattr(HTTPServer, "handle_stream", lambda *_: None)
+        monkeypatch.setattr(listening, "refuse", lambda stream, why: self.refused.append(why.decode()))
+        monkeypatch.setattr(listening, "connections_beside", self._look)
+        monkeypatch.setattr(listening, "uid_beside", lambda peer, _beside=None: peer.of)
+        self.server = BoundedServer(lambda _: None, most_of_one=5, most=20)
+
+    def _look(self):
+        self.looks += 1
+        return {}
+
+    def come(self, of=None):
+        before = len(self.refused)
+        peer = SimpleNamespace(family=socket.AF_INET, of=of)
+        stream = SimpleNamespace(socket=peer, open=True)
+        stream.closed = lambda: not stream.open
+        self.server.handle_stream(stream, ("127.0.0.2", 1))
+        return stream if len(self.refused) == before else None
+
+
+def test_connections_that_came_while_there_were_few_count_for_their_user_too(monkeypatch):
+    bounded = Bounded(monkeypatch)
+    assert all(bounded.come(of=7) for _ in range(11)), "as long as there are few, nobody looks"
+    assert bounded.looks == 0
+    assert bounded.come(of=7) is None
+    assert bounded.refused == ["of yours"]
+    assert all(bounded.come(of=8) for _ in range(5))
+    assert bounded.come(of=8) is None
+    assert bounded.looks == 1
+
+
+def test_those_of_nobody_do_not_take_all_that_there_are(monkeypatch):
+    bounded = Bounded(monkeypatch)
+    streams = [bounded.come() for _ in range(15)]
+    assert all(streams)
+    assert bounded.come() is None
+    assert bounded.refused == ["by way of the proxy"]
+    assert all(bounded.come(of=user) for user in range(1, 6))
+    assert bounded.come(of=6) is None, "there are twenty"
+    streams[0].open = False
+    assert bounded.come() is not None

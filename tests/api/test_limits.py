@@ -30,6 +30,7 @@ priorities = ["normal", "low"]
 vram_share = 0.5
 memory = "8G"
 gpus = "unlimited"
+rlimits = { nofile = 512, core = 0, stack = "8M", cpu = "2h", nproc = "unlimited" }
 """
 
 
@@ -39,7 +40,14 @@ def test_a_file_is_read_with_its_units(tmp_path):
     assert read_limits(str(path)) == Limits(
         {"running_jobs": 1, "queued_jobs": 2, "longest_time_s": 600.0},
         {"lab": {"running_jobs": 2, "priorities": ("low", "normal")}},
-        {"ann.smith": {"vram_share": 0.5, "memory": 8192, "gpus": None}},
+        {
+            "ann.smith": {
+                "vram_share": 0.5,
+                "memory": 8192,
+                "gpus": None,
+                "rlimits": {"nofile": 512, "core": 0, "stack": 8 * 2**20, "cpu": 7200, "nproc": None},
+            }
+        },
     )
     assert not read_limits("")
 
@@ -56,6 +64,13 @@ def test_a_file_is_read_with_its_units(tmp_path):
         ("[groups.lab]", "[group.lab]", 7, "there is no section 'group'"),
         ("running_jobs = 2", "running_jobs = ", 8, "(at line 8"),
         ("running_jobs = 2", "running_jobs = true", 8, "True is not a whole number"),
+        ("nofile", "no_file", 15, "rlimits: there is no resource limit 'no_file'"),
+        ('"8M"', "8", 15, "rlimits: stack: 8 is not an amount of memory"),
+        ("nofile = 512", 'nofile = "unlimited"', 15, "rlimits: nofile: 'unlimited' is not a whole number"),
+        ("nofile = 512", "nofile = 999999999", 15, "rlimits: nofile: this machine allows"),
+        ("queued_jobs = 2", "rlimits = 4", 4, "rlimits: 4 is not a table"),
+        ("queued_jobs = 2", "rlimits.core = 0\nrlimits.cpu = 3", 5, "rlimits: cpu: 3 is not a span of time"),
+        ("[groups.lab]", "[everybody.rlimits]\nnproc = -1\n[groups.lab]", 8, "nproc: -1 is not a whole number"),
     ],
 )
 def test_a_wrong_word_is_refused_with_its_line(tmp_path, old, new, line, words):
@@ -135,6 +150,21 @@ def test_many_submissions_at_once_are_not_more_than_may_wait(queue):
     with ThreadPoolExecutor(12) as pool:
         asked = [pool.submit(queue.ask, "eve", "POST", "jobs", {"argv": ["true"], "gpus": 0}) for _ in range(12)]
     assert sorted(one.result().status for one in asked) == [201] * 2 + [422] * 10
+
+
+def test_the_kernels_limits_hold_for_jobs_that_start_after_they_were_set(queue):
+    """Here as ourselves, so that they can only be lowered; as their owners in tests/system."""
+    told = ["sh", "-c", "ulimit -n; ulimit -c"]
+    usual = queue.submit("cleo", *told)
+    wait_for(lambda: phase(queue, "cleo", usual) == "succeeded", "it does not end")
+    queue.file.write_text("[everybody]\nrlimits = { nofile = 200, core = 0 }\n[users.cleo.rlimits]\nnofile = 300\n")
+    assert queue.ask("root2", "POST", "admin/limits", {}).status == 200
+    for user, most in (("ann", 200), ("cleo", 300)):
+        job = queue.submit(user, *told)
+        wait_for(lambda user=user, job=job: phase(queue, user, job) == "succeeded", "it does not end")
+        assert queue.ask(user, "GET", f"jobs/{job}/log").body.decode().split() == [str(most), "0"]
+        assert queue.ask(user, "GET", "limits").json["limits"]["rlimits"] == {"core": 0, "nofile": most}
+    assert queue.ask("cleo", "GET", f"jobs/{usual}/log").body.decode().split()[0] != "300"
 
 
 def test_a_batch_is_taken_whole_or_refused_whole(queue):

@@ -8,8 +8,11 @@ import threading
 import anyio
 import anyio.to_thread
 import pytest
+from many_users import lab
 from waiting import DEADLINE_S
 
+from jupyter_gpusched import drafts
+from jupyter_gpusched.admission import LOOKERS
 from jupyter_gpusched.readers import AT_ONCE, FOR_EACH, Readers
 
 
@@ -73,3 +76,37 @@ async def test_nothing_is_kept_of_users_who_ask_no_more_also_when_they_gave_up()
     with anyio.move_on_after(0):
         await readers.read("eve", lambda: None)
     assert (readers._shares, readers._asking) == ({}, {})
+
+
+def test_a_disk_that_does_not_answer_keeps_only_its_users_submissions_waiting(own_environment, tmp_path, monkeypatch):
+    enough, hung = threading.Event(), threading.Semaphore(0)
+    real = drafts._check_folder
+
+    def check_folder(work):
+        if work.cwd == "/of/eve":
+            hung.release()
+            assert enough.wait(DEADLINE_S)
+        real(work)
+
+    monkeypatch.setattr(drafts, "_check_folder", check_folder)
+    with lab(own_environment, tmp_path) as queue:
+        queue.desk.admission._shared = True  # a service whose jobs run as their owners
+        told = []
+
+        def submit():
+            told.append(queue.ask("eve", "POST", "jobs", {"argv": ["true"], "gpus": 0, "cwd": "/of/eve"}).status)
+
+        threads = [threading.Thread(target=submit) for _ in range(LOOKERS + 2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(FOR_EACH):
+                assert hung.acquire(timeout=DEADLINE_S)
+            assert queue.ask("bob", "GET", "health").status == 200, "the loop waits for it"
+            assert queue.submit("bob", "true")
+            assert not hung.acquire(blocking=False), "of one user no more look at a time"
+        finally:
+            enough.set()
+            for thread in threads:
+                thread.join()
+        assert set(told) == {422}

@@ -1,6 +1,8 @@
 """A real JupyterLab with simulated cards, and a headless Chromium that looks at it.
 
-One server and one browser for all tests here; each test has a page, a folder and a notebook of its own.
+One server and one browser for all tests of this folder, except for modules that need a server of their own; each test
+has a page and a notebook of its own. Where a module says ``ONE_PAGE``, its notebooks are opened one after another in
+the same page, as a user does: loading JupyterLab is most of what a test costs.
 What went wrong is left as a screenshot and the server's log in the test's folder.
 """
 
@@ -15,8 +17,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +41,61 @@ READY = """() => {
   return session?.isReady && session.session?.kernel?.status === 'idle'
     && session.session.kernel.connectionStatus === 'connected';
 }"""
+TIDY = """async () => {
+  const { commands, shell } = window.jupyterapp;
+  for (const widget of [...shell.widgets('main')]) {
+    if (widget.context?.model) widget.context.model.dirty = false;
+    widget.dispose();
+  }
+  if (document.body.dataset.jpThemeName !== 'JupyterLab Light')
+    await commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' });
+  shell.activateById('filebrowser');
+  return !document.querySelector('.jp-Dialog');
+}"""
+
+
+class Shared:
+    """What all tests of this folder share, made when it is first wanted and ended after the last of them."""
+
+    def __init__(self) -> None:
+        self._stack, self._made = ExitStack(), dict[Hashable, Any]()
+
+    def get(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        if key not in self._made:
+            self._made[key] = self._stack.enter_context(make())
+        return self._made[key]
+
+    def end(self) -> None:
+        stack, self._stack, self._made = self._stack, ExitStack(), {}
+        stack.close()
+
+
+SHARED = Shared()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Playwright has an event loop of its own, with which tests of other folders could not have theirs."""
+    yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        SHARED.end()
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium() -> Any:
     found = shutil.which("chromium")
     if found is None:
         pytest.skip("needs Chromium: apt-get install -y chromium")
     api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
-        yield browser
-        browser.close()
+
+    @contextmanager
+    def launched() -> Iterator[Any]:
+        with api.sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+            yield browser
+            browser.close()
+
+    return SHARED.get("chromium", launched)
 
 
 class Lab:
@@ -94,8 +142,11 @@ class Lab:
         self.process.wait()
 
     def ask(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
+        return self._request(f"gpusched/api/v1/{path}", body, method)
+
+    def _request(self, path: str, body: Any = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/gpusched/api/v1/{path}", data=data, method=method)
+        request = urllib.request.Request(f"{self.url}/{path}", data=data, method=method)
         request.add_header("Authorization", f"token {TOKEN}")
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
@@ -110,6 +161,16 @@ class Lab:
             if job["ended_at"] is None:
                 self.ask(f"jobs/{job['id']}/cancel", {"grace": "0s"})
         wait_for(lambda: not any(gpu["holders"] for gpu in self.ask("gpus")["items"]), "the cards are not freed")
+
+    def leave(self) -> None:
+        """As the next module wants to find it: with cards and without kernels."""
+        self.cancel_all()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self._end_kernel, self._request("api/kernels")))
+
+    def _end_kernel(self, kernel: dict[str, Any]) -> None:
+        with contextlib.suppress(urllib.error.HTTPError):  # its session was ended meanwhile
+            self._request(f"api/kernels/{kernel['id']}", method="DELETE")
 
     def notebook(self, name: str, *cells: str, app: str = "lab/tree") -> str:
         return self.saved(name, [nbformat.v4.new_code_cell(cell) for cell in cells], app=app)
@@ -159,12 +220,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """One for each module, under the module's own ``BASE`` if any, and after its ``prepare(home)``."""
+@contextmanager
+def running(home: Path, prepare: Callable[[Path], None] | None = None, *, base: str = "") -> Iterator[Lab]:
     runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
-    prepare, base = getattr(request.module, "prepare", None), getattr(request.module, "BASE", "")
-    lab = Lab(tmp_path_factory.mktemp("lab"), runtime, prepare, base=base)
+    lab = Lab(home, runtime, prepare, base=base)
     try:
         wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
         yield lab
@@ -173,18 +232,48 @@ def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest
         shutil.rmtree(runtime, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """The same for all modules but those with a ``BASE``, a ``prepare(home)`` or the wish for an ``OWN_LAB``."""
+    home = tmp_path_factory.mktemp("lab")
+    prepare, base = getattr(request.module, "prepare", None), getattr(request.module, "BASE", "")
+    if prepare or base or getattr(request.module, "OWN_LAB", False):
+        with running(home, prepare, base=base) as own:
+            yield own
+        return
+    lab = SHARED.get("lab", lambda: running(home))
+    yield lab
+    lab.leave()
+
+
 class Page:
     """A browser's page with a notebook in it, by the words of a user."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
-        self.sockets: list[str] = []
-        self.requests: list[str] = []
-        self.troubles: list[str] = []
+        self._lab = ""  # the address of the JupyterLab that is loaded, if others may use the page after this test
+        self.begin_test()
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("websocket", lambda opened: self.sockets.append(opened.url))
         page.on("pageerror", self._note)
         page.on("console", self._note_console)
+
+    def begin_test(self) -> None:
+        self.sockets: list[str] = []
+        self.requests: list[str] = []
+        self.troubles: list[str] = []
+
+    def end_test(self) -> None:
+        """Nothing may have gone wrong in the page, whoever looked at it."""
+        told, self.troubles = self.troubles, []
+        assert not told
+
+    def tidy(self) -> bool:
+        """Leave JupyterLab as it is when it comes up; whether that was possible, and the page can be used again."""
+        if not self._lab or not self.page.url.startswith(f"{self._lab}/lab"):
+            return False
+        self.page.context.clear_permissions()
+        return bool(self.page.evaluate(TIDY))
 
     def _note(self, error: Any) -> None:
         """Errors of our own code; other extensions have theirs."""
@@ -206,7 +295,13 @@ class Page:
         self.page.wait_for_selector(".jp-Launcher")
 
     def open(self, url: str) -> None:
-        self.page.goto(url)
+        """A notebook: as the first thing in a new page, or beside what was open before."""
+        lab, tree, name = url.partition("?")[0].partition("/lab/tree/")
+        if tree and lab == self._lab:
+            self.command("docmanager:open", path=name, factory="Notebook")
+        else:
+            self.page.goto(url)
+            self._lab = lab if tree else ""
         self.page.wait_for_function(READY)
 
     def run(self, cell: int) -> None:
@@ -241,13 +336,51 @@ class Page:
         return self.page.get_by_test_id(f"gpusched-{test_id}")
 
 
-@pytest.fixture
-def page(chromium: Any, lab: Lab, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
+def new_page(chromium: Any) -> Page:
     context = chromium.new_context(viewport={"width": 1400, "height": 900})
     context.set_default_timeout(60_000)  # a busy machine is slow to load a page
-    page = Page(context.new_page())
+    return Page(context.new_page())
+
+
+@pytest.fixture(scope="module")
+def another_page(chromium: Any) -> Iterator[Callable[[], Page]]:
+    """Pages beside those of single tests: for what several tests look at, and what a second user sees."""
+    made: list[Page] = []
+
+    def make() -> Page:
+        made.append(new_page(chromium))
+        return made[-1]
+
+    yield make
+    for page in made:
+        page.page.context.close()
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[list[Page]]:
+    """The page of the test before, if this module wants it and it can be used again."""
+    kept: list[Page] = []
+    yield kept
+    for page in kept:
+        page.page.context.close()
+
+
+@pytest.fixture
+def page(chromium: Any, lab: Lab, kept: list[Page], request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
+    one_page = getattr(request.module, "ONE_PAGE", False) and not request.node.get_closest_marker("own_page")
+    if one_page and kept:
+        page = kept.pop()
+        page.begin_test()
+    else:
+        page = new_page(chromium)
+    failed_before = request.session.testsfailed
     yield page
-    page.page.screenshot(path=tmp_path / "last.png")
-    shutil.copy(lab.log, tmp_path / "server.log")
-    context.close()
-    assert not page.troubles
+    failed = request.session.testsfailed > failed_before
+    if failed:
+        page.page.screenshot(path=tmp_path / "last.png")
+        shutil.copy(lab.log, tmp_path / "server.log")
+    if one_page and not failed and page.tidy():
+        kept.append(page)
+    else:
+        page.page.context.close()
+    page.end_test()

@@ -64,6 +64,7 @@ class Host:
         notices: Any = (),
         kind: str = "daemon",
         admin: bool = False,
+        unseen: str | None = None,
     ) -> None:
         self._snapshot = {
             "type": "snapshot", "seq": 1, "gpus": list(gpus), "jobs": list(jobs), "alerts": list(alerts),
@@ -72,6 +73,7 @@ class Host:
         self._health = {
             "gpu_cause": cause, "notices": list(notices), "kind": kind, "pid": 4242, "version": "0.1.0",
             "state_dir": "/var/lib/jupyter-gpusched", "user": "ann", "admin": admin,
+            "unseen": unseen,
         }  # fmt: skip
         self._sockets: list[Any] = []
         self.arrays: dict[str, Any] = {}  # the answers to GET arrays/ID
@@ -81,6 +83,13 @@ class Host:
     def send(self, frame: dict[str, Any]) -> None:
         for socket in self._sockets:
             socket.send(json.dumps(frame))
+
+    def become(self, kind: str) -> None:
+        """Another host takes over: the page has to connect again, and asks who it is."""
+        self._health["kind"] = kind
+        sockets, self._sockets = self._sockets, []
+        for socket in sockets:
+            socket.close()
 
     def _begin(self, socket: Any) -> None:
         self._sockets.append(socket)

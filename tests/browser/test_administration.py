@@ -123,6 +123,14 @@ def test_an_administrator_sees_whose_jobs_are_on_a_card_and_they_are_not_the_own
     expect(page.page.locator(".Toastify__toast")).to_have_count(0)
 
 
+@pytest.mark.parametrize(("unseen", "words"), [("containers", "This container"), ("hosts", "Another user")])
+def test_the_panel_says_whose_promises_are_not_seen_here(lab, page, unseen, words):
+    Host(page.page, gpus=[gpu()], unseen=unseen)
+    page.open_lab(lab)
+    page.show_panel()
+    expect(page.find("unseen")).to_contain_text(words)
+
+
 def test_who_is_no_administrator_is_not_offered_any_of_it(lab, page):
     Host(page.page, gpus=[gpu()])
     page.open_lab(lab)

@@ -148,7 +148,7 @@ def test_a_real_array_is_held_released_and_runs_to_its_end(lab, page):
     made = lab.ask("jobs", {"jobs": specs, "array": {}})
     page.open_lab(lab)
     page.show_panel()
-    row = page.find("array")
+    row = page.find("array").filter(has_text="real")
     expect(row).to_contain_text("3 queued")
     row.locator("input").check()
     page.find("hold-chosen").click()

@@ -17,6 +17,7 @@ from jupyter_gpusched.card import MIME
 
 expect.set_options(timeout=30_000)
 
+ONE_PAGE = True
 LOAD = "%load_ext jupyter_gpusched"
 
 
@@ -254,6 +255,7 @@ def test_a_job_is_run_again_with_what_the_form_says_and_the_form_says_what_is_wr
     page.run(0)
     page.run(1)
     cards = page.find("card")
+    expect(phase(cards.first)).to_have_text("succeeded")
     cards.first.get_by_test_id("gpusched-resubmit").click()
     cards.first.get_by_test_id("gpusched-edit").click()
     expect(page.find("term-vram")).to_have_value("4G")
@@ -388,7 +390,7 @@ def test_a_saved_view_of_any_shape_is_drawn_or_left_out(lab, page, console, chan
         "message": None, "reason": None, "simulated": False, "gpus": [], "attempts": [],
     }  # fmt: skip
     outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "zzzzzzzz", "view": view | change}})]
-    page.open(lab.saved("shapes.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
+    page.open(lab.saved(f"shape of {min(change)}.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
     expect(page.find("card")).to_contain_text("saved")
     expect(page.find("standing")).to_contain_text("does not know the job")
     assert [words for words in console if "gpusched" in words] == []

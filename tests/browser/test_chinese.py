@@ -12,6 +12,7 @@ pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install
 
 from importlib.metadata import entry_points
 
+from frames import Host, alert, gpu, job
 from playwright.sync_api import expect
 
 expect.set_options(timeout=30_000)
@@ -54,3 +55,31 @@ def test_the_settings_speak_chinese(lab, page):
     expect(settings).to_contain_text("浏览器通知")
     expect(settings).to_contain_text("哪些作业结束时通知您。")
     expect(settings.get_by_role("option", name="仅未成功的作业")).to_be_attached()
+
+
+def test_what_the_scheduler_says_is_said_in_chinese_also_where_it_counts(lab, page):
+    waits = (
+        "needs 20.0G on 1 GPU; best is GPU 0: 15.0G free, 9.0G promised to 1 job; "
+        "jobs before it come first, whatever fits"
+    )
+    ill = {"status": "quarantined", "cause": "by ann: fan is loud", "since": 1.7e9, "by": "ann"}
+    jobs = [
+        job("wait0001", phase="queued", started_at=None, position=2, waiting=waits),
+        job("fail0001", phase="failed", ended_at=1.7e9 + 9, exit_code=1, message="exit code 1: ValueError: needs more"),
+    ]
+    words = "GPU 0 (NVIDIA RTX 4090) is quarantined: by ann: fan is loud."
+    Host(page.page, gpus=[gpu(health=ill)], jobs=jobs, alerts=[alert("a", kind="quarantined", message=words)])
+    page.open_lab(lab)
+    page.show_panel()
+    panel = page.find("panel")
+    expect(panel.get_by_test_id("gpusched-why").first).to_have_text(
+        "需要 1 张 GPU 上的 20.0G；最合适的是 GPU 0：空闲 15.0G，已承诺 9.0G 给 1 个作业；"
+        "排在前面的作业优先，即使它放得下（队列中第 2 位）"
+    )
+    expect(panel.get_by_test_id("gpusched-why").nth(1)).to_have_text("退出码 1：ValueError: needs more")
+    expect(page.find("alert")).to_contain_text("GPU 0 (NVIDIA RTX 4090) 已隔离：由 ann：fan is loud。")
+    expect(panel).to_contain_text("1 块 GPU，每块 4.0G")
+    expect(page.find("status")).to_contain_text("1 条警报")
+    page.command("gpusched:open-job", id="fail0001")
+    expect(page.find("details")).to_contain_text("单元格")
+    expect(page.find("details")).to_contain_text("普通")

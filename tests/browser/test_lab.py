@@ -16,6 +16,7 @@ from jupyter_gpusched.card import MIME
 
 expect.set_options(timeout=30_000)
 
+ONE_PAGE = True
 LOAD = "%load_ext jupyter_gpusched"
 
 
@@ -119,6 +120,7 @@ def test_a_waiting_job_says_what_it_waits_for_and_leaves_at_one_click(lab, page)
     expect(page.find("card").first.get_by_test_id("gpusched-phase")).to_have_text("succeeded")
 
 
+@pytest.mark.own_page
 def test_all_cards_and_the_panel_of_a_tab_share_one_websocket(lab, page):
     page.open(lab.notebook("shared.ipynb", LOAD, *["%gpujob --vram 1G ! true"] * 3))
     for cell in range(4):

@@ -1,4 +1,4 @@
-"""Two thousand jobs in the queue: the panel stays quick. In a file of its own, since its server ends with them."""
+"""Two thousand jobs in the queue: the panel stays quick. With a server of its own, which ends with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install
 from playwright.sync_api import expect
 from waiting import wait_for
 
+OWN_LAB = True
 MANY = 2000
 SMOOTH_S = 1.0
 """A user who scrolls or searches sees the new rows within this time, also on a busy machine."""

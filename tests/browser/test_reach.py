@@ -27,9 +27,10 @@ AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" /
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 
 
-@pytest.fixture
-def shown(lab, page):
+@pytest.fixture(scope="module")
+def everything(lab, another_page):
     """A page with everything on it: all kinds of parts, alerts, rows of each kind, and the details of a job."""
+    page = another_page()
     holders = [
         holder(job_id="mine0001", user="ann", mine=True),
         holder(kind="lease", promised_mib=1024),
@@ -58,6 +59,26 @@ def shown(lab, page):
     return page
 
 
+@pytest.fixture
+def shown(everything):
+    everything.find("tab-overview").click()
+    yield everything
+    everything.page.emulate_media(reduced_motion="null", forced_colors="null")
+    everything.end_test()
+
+
+def wear(page, theme):
+    page.command("apputils:change-theme", theme=theme)
+    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+
+
+def look_for_faults(page):
+    """Have axe-core in the page; without it there is nothing to test."""
+    if not AXE.exists():
+        pytest.skip("needs axe-core: cd labextension && jlpm install")
+    page.page.add_script_tag(path=AXE)
+
+
 def faults(page, *selectors):
     """Serious faults, each with the node that has it."""
     found = page.page.evaluate(
@@ -73,42 +94,53 @@ def faults(page, *selectors):
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_axe_finds_no_serious_fault(shown, theme):
-    if not AXE.exists():
-        pytest.skip("needs axe-core: cd labextension && jlpm install")
-    shown.command("apputils:change-theme", theme=theme)
-    shown.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
-    shown.page.add_script_tag(path=AXE)
+    look_for_faults(shown)
+    wear(shown, theme)
     assert not faults(shown, "#jupyter-gpusched-panel", "[data-testid=gpusched-details]", ".gpusched-status")
-    shown.find("tab-source").click()
-    assert not faults(shown, "[data-testid=gpusched-details]")
+    for tab in ("source", "output", "events", "memory"):
+        shown.find(f"tab-{tab}").click()
+        expect(shown.find(f"page-{tab}")).to_be_visible()
+        assert not faults(shown, "[data-testid=gpusched-details]"), tab
     shown.find("cancel-chosen").click()
     shown.page.locator(".jp-Dialog").wait_for()
     assert not faults(shown, ".jp-Dialog")
     shown.page.get_by_role("button", name="Keep").click()
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_axe_finds_no_serious_fault_in_a_card(lab, page, theme):
-    if not AXE.exists():
-        pytest.skip("needs axe-core: cd labextension && jlpm install")
+@pytest.fixture(scope="module")
+def failed(lab, another_page):
+    """A page with the card of a job that failed, and its form to run it again open."""
+    page = another_page()
     failing = "%%gpujob --vram 2G --name fails\nprint('before the end')\n1 / 0"
-    page.open(lab.notebook(f"card{theme.replace(' ', '')}.ipynb", "%load_ext jupyter_gpusched", failing))
+    page.open(lab.notebook("reach.ipynb", "%load_ext jupyter_gpusched", failing, "print('a cell')"))
     page.run(0)
     page.run(1)
-    page.command("apputils:change-theme", theme=theme)
-    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
     card = page.find("card")
+    expect(card.get_by_test_id("gpusched-phase")).to_have_text("failed")
     expect(card.get_by_test_id("gpusched-rich")).to_contain_text("ZeroDivisionError")
     card.get_by_test_id("gpusched-resubmit").click()
     card.get_by_test_id("gpusched-edit").click()
-    page.page.add_script_tag(path=AXE)
-    assert not faults(page, "[data-testid=gpusched-card]")
+    return page
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_axe_finds_no_serious_fault_in_arrays_and_administration(lab, page, theme):
-    if not AXE.exists():
-        pytest.skip("needs axe-core: cd labextension && jlpm install")
+def test_axe_finds_no_serious_fault_in_a_card_and_the_form_for_a_cell(failed, theme):
+    look_for_faults(failed)
+    wear(failed, theme)
+    assert not faults(failed, "[data-testid=gpusched-card]")
+    failed.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2; }")
+    failed.page.evaluate("() => { window.jupyterapp.commands.execute('gpusched:run-cell'); }")
+    expect(failed.find("form")).to_be_visible()
+    assert not faults(failed, ".jp-Dialog")
+    failed.page.keyboard.press("Escape")
+    expect(failed.find("form")).to_have_count(0)
+    failed.end_test()
+
+
+@pytest.fixture(scope="module")
+def many(lab, another_page):
+    """The card of an array, and all that administrators see."""
+    page = another_page()
     ends = {"phase": "failed", "ended_at": 1.7e9 + 9, "exit_code": 1, "message": "no such file"}
     held = {"phase": "queued", "started_at": None, "waiting": "held by ann", "held": HELD}
     jobs = [
@@ -120,21 +152,29 @@ def test_axe_finds_no_serious_fault_in_arrays_and_administration(lab, page, them
     page.page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(json=users))
     whole = {"name": "sweep", "count": 3, "phases": {"running": 1, "failed": 1, "queued": 1}, "held": 1}
     outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "array001", "array": whole}})]
-    page.page.goto(lab.saved(f"array{theme[-4:]}.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
+    page.open(lab.saved("array in reach.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
     page.find("open-array").click()
     expect(page.find("array-card").get_by_test_id("gpusched-entry")).to_have_count(3)
-    page.command("apputils:change-theme", theme=theme)
-    page.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
     page.show_panel()
-    expect(page.find("array")).to_be_visible()
-    page.page.add_script_tag(path=AXE)
-    assert not faults(page, "[data-testid=gpusched-array-card]", "#jupyter-gpusched-panel")
-    page.find("administer").click()
-    expect(page.find("cards")).to_be_visible()
-    assert not faults(page, "[data-testid=gpusched-administration]")
-    page.find("tab-report").click()
-    expect(page.find("report")).to_be_visible()
-    assert not faults(page, "[data-testid=gpusched-administration]")
+    return page
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_no_serious_fault_in_arrays_and_administration(many, theme):
+    look_for_faults(many)
+    wear(many, theme)
+    many.command("docmanager:open", path="array in reach.ipynb")
+    expect(many.find("array-card")).to_be_visible()
+    expect(many.find("array")).to_be_visible()
+    assert not faults(many, "[data-testid=gpusched-array-card]", "#jupyter-gpusched-panel")
+    many.find("administer").click()
+    many.find("tab-machine").click()
+    expect(many.find("cards")).to_be_visible()
+    assert not faults(many, "[data-testid=gpusched-administration]")
+    many.find("tab-report").click()
+    expect(many.find("report")).to_be_visible()
+    assert not faults(many, "[data-testid=gpusched-administration]")
+    many.end_test()
 
 
 def test_who_wants_no_motion_gets_none(shown):
@@ -173,15 +213,23 @@ def test_with_forced_colours_the_parts_of_a_bar_differ(forced, tmp_path):
     forced.page.screenshot(path=tmp_path / "forced.png")
 
 
-@pytest.mark.parametrize("kind", ["server", "daemon", "serve", "system", "hub"])
-def test_the_foot_of_a_narrow_panel_is_one_line_without_a_cut(lab, page, kind):
-    Host(page.page, gpus=[gpu()], kind=kind, admin=True)
+def test_the_foot_of_a_narrow_panel_is_one_line_without_a_cut(lab, page):
+    host = Host(page.page, gpus=[gpu()], kind="server", admin=True)
     page.open_lab(lab)
     page.show_panel()
     foot = page.find("host")
     foot.wait_for()
     foot.evaluate("node => { node.parentElement.style.width = '226px'; }")  # what a panel of 250 pixels leaves
-    assert foot.evaluate(
-        "node => node.scrollWidth <= node.clientWidth"
-        " && node.parentElement.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
-    )
+    for kind, words in (
+        ("daemon", "daemon"),
+        ("serve", "serve"),
+        ("system", "system"),
+        ("hub", "Hub"),
+        ("server", "server"),
+    ):
+        host.become(kind)
+        expect(foot).to_contain_text(words)
+        assert foot.evaluate(
+            "node => node.scrollWidth <= node.clientWidth"
+            " && node.parentElement.clientHeight <= parseFloat(getComputedStyle(node).lineHeight) + 1"
+        ), kind

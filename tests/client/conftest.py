@@ -114,6 +114,9 @@ class FakeHost:
         yield {"type": "snapshot", "seq": 1, "jobs": list(self.views.values()), "gpus": self.cards}
         self.listened.wait(10)
 
+    def me(self):
+        return self.health()["user"]
+
     def health(self):
         return {"gpu_cause": "no driver is loaded", "user": "ada"}
 

@@ -116,6 +116,32 @@ def test_no_gpu_is_a_warning_with_its_cause(environ, monkeypatch):
     assert "GPUSCHED_SIMULATE" in check.hint
 
 
+@pytest.mark.parametrize(
+    ("unseen", "words", "hint"),
+    [
+        ("containers", "this container sees only its own promises", "outside of the containers"),
+        ("hosts", "another user of this machine runs a scheduler", "serve --system"),
+        (None, "no other scheduler is known", None),
+    ],
+)
+def test_it_is_said_whose_promises_a_host_cannot_see_and_what_helps(environ, host, unseen, words, hint):
+    environ["GPUSCHED_SOCKET"] = host.server_address
+    host.answers["health"]["unseen"] = unseen
+    check = look(environ, "promises")
+    assert (check.ok, check.warning) == (True, unseen is not None)
+    assert words in check.summary
+    assert hint is None if check.hint is None else hint in check.hint
+
+
+def test_without_a_host_they_are_looked_for_where_there_are_cards(environ, monkeypatch):
+    monkeypatch.setattr(doctor, "unseen", lambda **_: "containers")
+    monkeypatch.setattr(doctor, "probe", lambda: "There is no driver.")
+    assert not look(environ, "promises").warning
+    monkeypatch.setattr(doctor, "probe", lambda: None)
+    assert look(environ, "promises").warning
+    assert not look({**environ, "GPUSCHED_SIMULATE": "2x24G"}, "promises").warning
+
+
 def test_simulated_cards_are_marked_as_such(environ):
     assert "SIMULATED: 24.0G, 24.0G" in look({**environ, "GPUSCHED_SIMULATE": "2x24G"}, "gpus").summary
 

@@ -15,6 +15,7 @@ OWN = {
     "limits": {
         "running_jobs": 2, "queued_jobs": None, "gpus": None, "vram_share": 0.25, "cpus": None, "memory_mib": 8192,
         "longest_time_s": 600.0, "priorities": ["low", "normal"],
+        "rlimits": {"nofile": 4096, "cpu": 7200, "core": None},
     },
     "in_use": {"running_jobs": 1, "queued_jobs": 3, "gpus": 1, "vram_mib": 4096, "cpus": 0, "memory_mib": 0},
 }  # fmt: skip
@@ -31,25 +32,32 @@ def test_own_limits_stand_beside_what_is_used():
     assert "GPU memory 25% of all cards 4.0G" in said
     assert "time of a job 10m00s" in said
     assert "priorities low, normal" in said
+    assert {"nofile (ulimit) 4096", "cpu (ulimit) 2h00m", "core (ulimit) unlimited"} <= set(said)
 
 
 def test_all_limits_say_for_whom_they_are():
     words = {
         "everybody": {"running_jobs": 1},
-        "groups": {"lab": {"memory_mib": 8192}},
+        "groups": {"lab": {"memory_mib": 8192, "rlimits": {"memlock": 65536}}},
         "users": {"a\x1b[2J": {"gpus": None}},
     }
     said = rows(all_limits(words))
-    assert said[1:] == ["everybody running jobs 1", "group lab host memory 8.0G", "user a [2J GPUs unlimited"]
+    assert said[1:] == [
+        "everybody running jobs 1",
+        "group lab host memory 8.0G",
+        "group lab memlock (ulimit) 65536 bytes",
+        "user a [2J GPUs unlimited",
+    ]
     assert "No limits are set" in all_limits({"everybody": {}, "groups": {}, "users": {}})
 
 
 def test_the_report_begins_with_who_had_most():
     one = {"user": "ann", "jobs": 3, "queued": 1, "running": 0, "failed": 1, "timeout": 1, "lost": 0, "gpu_hours": 1.25,
-           "mean_wait_s": 60.0, "longest_wait_s": None}  # fmt: skip
-    said = rows(report({"items": [one, {**one, "user": "bob", "gpu_hours": 2.0}]}))
+           "mean_wait_s": 60.0, "longest_wait_s": None, "idle_share": 0.25}  # fmt: skip
+    said = rows(report({"items": [one, {**one, "user": "bob", "gpu_hours": 2.0, "idle_share": None}]}))
     assert [line.split()[0] for line in said] == ["USER", "bob", "ann"]
-    assert said[2] == "ann 3 1.2 2 1 0 1m00s n/a"
+    assert said[2] == "ann 3 1.2 25% 2 1 0 1m00s n/a"
+    assert said[1].startswith("bob 3 2.0 n/a 2")
     assert "Nobody" in report({"items": []})
 
 

@@ -56,3 +56,19 @@ def test_nested_progress_bars_stay_on_their_lines():
 
 def test_cursor_moves_above_the_first_line_are_harmless():
     assert render("a\n\x1b[99Ab") == "b\n"
+
+
+def test_colours_are_kept_where_they_are_wanted_each_run_with_all_of_its_codes():
+    red, reset = "\x1b[31m", "\x1b[0m"
+    assert render(f"{red}red{reset} plain") == "red plain"
+    assert render(f"{red}red{reset} plain", painted=True) == f"{red}red{reset} plain"
+    assert render(f"{red}a\x1b[1mb", painted=True) == f"{red}a{reset}\x1b[31;1mb{reset}"
+    assert render(f"{red}12 %\r{reset}99", painted=True) == f"99{red} %{reset}"
+    assert render("\x1b[31mx\x1b[0;32my\n", painted=True) == f"\x1b[31mx{reset}\x1b[32my{reset}\n"
+    assert render("\x1b[38;5;208;48;2;1;2;3;1;22mx", painted=True) == f"\x1b[38;5;208;48;2;1;2;3mx{reset}"
+    assert render("\x1b[31;44;7m\x1b[39;49;27mx", painted=True) == "x"
+    assert render("\x1b[<0;1;2mx", painted=True) == "x"
+
+
+def test_paint_that_is_laid_on_again_and_again_is_told_once():
+    assert render("\x1b[1;38;5;208m." * 500, painted=True) == "\x1b[1;38;5;208m" + "." * 500 + "\x1b[0m"

@@ -173,3 +173,14 @@ def test_on_every_queue_nobody_gets_beyond_a_limit_and_whoever_waits_is_told_why
             break
         world.end(min(world.running()))
         world.sample()
+
+
+def test_each_limit_of_the_kernel_is_the_users_own_else_the_most_generous_of_groups_else_everybodys():
+    limits = Limits(
+        {"rlimits": {"nofile": 100, "core": 0, "cpu": 60}},
+        {"lab": {"rlimits": {"nofile": 200}}, "staff": {"rlimits": {"nofile": 300, "cpu": None}}},
+        {"ann": {"rlimits": {"core": 5}}},
+    )
+    assert limits.of("ann", ("lab", "staff")).rlimits == {"nofile": 300, "core": 5, "cpu": None}
+    assert limits.of("bob", ("lab",)).rlimits == {"nofile": 200, "core": 0, "cpu": 60}
+    assert Limits().of("bob", ()).rlimits == {}

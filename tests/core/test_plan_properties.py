@@ -57,7 +57,8 @@ def jobs(draw, prefix):
     for number, asked in enumerate(draw(st.lists(requests, max_size=8))):
         at = draw(st.sampled_from([0.0, 500.0, 900.0, NOW]))
         one = job(f"{prefix}{number:07d}", at=at, priority=draw(st.sampled_from(list(Priority))), **asked)
-        made.append(replace(one, not_before=draw(st.sampled_from([None, None, None, NOW - 1, NOW + 50]))))
+        owner = draw(st.sampled_from(["ann", "ann", "bob", "eve"]))
+        made.append(replace(one, owner=owner, not_before=draw(st.sampled_from([None, None, None, NOW - 1, NOW + 50]))))
     return tuple(made)
 
 

@@ -59,6 +59,14 @@ def until_card(client, what, why, index=0):
 # --- real memory -----------------------------------------------------------------------
 
 
+def test_a_host_of_ones_own_says_when_it_is_not_alone_with_its_cards(start_host, machine):
+    host = start_host(None, environ={"container": "docker"})
+    wait_for(host.client().gpus, "no card is seen")
+    assert host.client().health()["unseen"] == "containers"
+    host.kill()
+    assert start_host("1x8G", environ={"container": "docker"}).client().health()["unseen"] is None, "no real card"
+
+
 def test_a_job_is_measured_and_its_memory_is_free_for_the_next_one_at_once(real_host, training):
     client = real_host()
     first = client.submit(training("--alloc", "2G", vram="3G"))

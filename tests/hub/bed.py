@@ -139,6 +139,7 @@ class Hub:
     def __init__(
         self, bed: Bed, folder: Path, users: tuple[str, ...], *, admins: tuple[str, ...] = (), before: str = "",
         more: str = "", simulate: str = "2x24G", options: tuple[str, ...] = (), service: bool = True,
+        environment: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         folder.mkdir(mode=0o755, exist_ok=True)
         self.folder, self.bed = folder, bed
@@ -148,10 +149,11 @@ class Hub:
         self.url = f"http://127.0.0.1:{public}"
         self.service_url = f"http://127.0.0.1:{self.service_port}"
         self._tokens: dict[str, str] = {}
+        surroundings = {"GPUSCHED_SIMULATE": simulate} if environment is None else environment
         configured = (
             f"import jupyter_gpusched.hosts.hub\n"
             f"jupyter_gpusched.hosts.hub.configure(c, port={self.service_port}, state={str(self.state)!r},"
-            f" options={[UNHURRIED, *options]!r}, environment={{'GPUSCHED_SIMULATE': {simulate!r}}})"
+            f" options={[UNHURRIED, *options]!r}, environment={surroundings!r})"
             if service
             else ""
         )

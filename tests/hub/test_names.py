@@ -10,7 +10,7 @@ from waiting import wait_for
 
 pytestmark = pytest.mark.hub
 
-USERS = ("a_b", "axb", "a.b", "a", "a_", "jörg-ünal")
+USERS = ("a_b", "axb", "a.b", "a", "a_", "jörg-ünal", "case", "Case", "longest")
 JOBS = (
     "../../../etc/passwd", "/etc/passwd", "'; DROP TABLE job; --", '" OR "1"="1', "%", "_", "*", "?", "[a-z]", ".",
     "..", "a/b", "a%2Fb", "%00", "<img src=x onerror=alert(1)>", "{{7*7}}", "${HOME}", "$(id)", "`id`", "--name",
@@ -23,7 +23,7 @@ NO_IDS = ("..", "%2e%2e", "a%00b", "a%2f..%2fb", "x" * 4000, "jobs/jobs", "*", "
 @pytest.fixture(scope="module")
 def crowd(bed, hub):
     """Tokens of users, by name."""
-    names = [bed.add_user(f"gs{os.getpid()}{name}") for name in USERS]
+    names = [bed.add_user(f"gs{os.getpid()}{name}".ljust(32 if name == "longest" else 0, "x")) for name in USERS]
     for name in names:
         assert hub.api("POST", f"users/{quote(name)}").status == 201
     return {name: hub.token(name) for name in names}

@@ -26,6 +26,10 @@ OF_JOBS = sorted(
     if path.startswith("jobs/(")
     for method in handler.methods()
 )  # fmt: skip
+READ = sorted(path for method, path in OF_JOBS if method == "GET")
+QUERIES = {"log": ("attempt=1", "after=0"), "outputs": ("attempt=1", "newest=10"), "events": ("cursor=0",)}
+"""More than one way to ask for what a job left behind."""
+
 OF_ADMINISTRATORS = sorted(
     (method, path) for path, handler in PATHS if path.startswith("admin/") for method in handler.methods()
 )
@@ -78,13 +82,52 @@ def test_at_every_address_of_a_job_a_foreign_id_answers_like_an_unknown_one(ann,
         ann("POST", f"jobs/{left}/cancel", {})
 
 
+@pytest.fixture(scope="module")
+def array(ann, busy):
+    """An array of ann's that waits, all of it."""
+    spec = {"argv": ["sh", "-c", f"echo {SECRET}"], "gpus": 0, "cpus": 6, "name": SECRET}
+    reply = ann("POST", "jobs", {"jobs": [spec] * 2, "array": {}})
+    assert reply.status == 201, reply
+    yield reply.json["array_id"]
+    ann("POST", f"jobs/{reply.json['array_id']}/cancel", {})
+
+
+def test_an_array_is_its_owners_as_a_job_is(ann, bob, adm, array):
+    foreign, unknown = (bob("GET", f"arrays/{one}") for one in (array, UNKNOWN))
+    assert foreign.status == unknown.status == 404
+    assert foreign.body.decode().replace(array, UNKNOWN) == unknown.body.decode()
+    by_owner, by_admin = (user("GET", f"arrays/{array}") for user in (ann, adm))
+    assert by_owner.status == by_admin.status == 200
+    assert by_owner.json["id"] == array
+
+
+@pytest.mark.parametrize("element", ["", "[0]", "[0,1]", "[0-1]"])
+@pytest.mark.parametrize(("method", "path"), OF_JOBS)
+def test_nor_is_any_of_it_known_to_others_by_its_elements(ann, bob, array, method, path, element):
+    before = [steady(view) for view in ann("GET", "jobs?limit=1000").json["items"] if view["array_id"] == array]
+    assert len(before) == 2
+    body = BODIES.get(method) if method == "PATCH" else {} if method == "POST" else None
+    foreign, unknown = (bob(method, address(path, quote(one + element)), body) for one in (array, UNKNOWN))
+    assert foreign.status == unknown.status == 404, foreign
+    assert foreign.body.decode().replace(array, UNKNOWN) == unknown.body.decode()
+    after = [steady(view) for view in ann("GET", "jobs?limit=1000").json["items"] if view["array_id"] == array]
+    assert after == before
+
+
+@pytest.mark.parametrize(("path", "query"), [(path, query) for path, more in QUERIES.items() for query in more])
+def test_nor_does_it_help_to_ask_for_a_part_of_what_a_job_left(ann, bob, adm, ended, path, query):
+    foreign, unknown = (bob("GET", f"jobs/{one}/{path}?{query}") for one in (ended, UNKNOWN))
+    assert foreign.status == unknown.status == 404
+    assert foreign.body.decode().replace(ended, UNKNOWN) == unknown.body.decode()
+    assert [user("GET", f"jobs/{ended}/{path}?{query}").status for user in (ann, adm)] == [200, 200]
+
+
 @pytest.mark.parametrize("act", ["cancel", "hold", "release"])
 def test_acts_by_name_reach_the_callers_own_jobs_only(ann, bob, busy, act):
     job_id = waiting_job(ann)
     before = ann.job(job_id)
     reply = bob("POST", f"jobs/{act}", {"name": "*"})
-    assert reply.status in (200, 404), reply
-    assert job_id not in reply.body.decode()
+    assert (reply.status, reply.json["ids"]) == (200, []), "there is none of bob's"
     after = ann.job(job_id)
     assert (after["phase"], after["held"]) == (before["phase"], before["held"]) == ("queued", None)
     ann("POST", f"jobs/{job_id}/cancel", {})
@@ -95,6 +138,19 @@ def test_only_administrators_run_the_machine(ann, method, path):
     refused = ann(method, path, {})
     assert refused.status == 403, refused
     assert refused.json["error"]["code"] == "not_allowed"
+
+
+ASKED = {"admin/quarantine": {"gpu": "0", "cause": "a test"}, "admin/drain": {"cause": "a test"}}
+
+
+@pytest.mark.parametrize(("method", "path"), OF_ADMINISTRATORS)
+def test_and_they_do_it_through_the_hub(adm, method, path):
+    try:
+        reply = adm(method, path, ASKED.get(path, {}) if method == "POST" else None)
+        assert reply.status == 200, reply
+    finally:
+        adm("POST", "admin/resume", {})
+        adm("POST", "admin/quarantine", {"gpu": "0", "release": True})
 
 
 def test_an_administrators_act_is_in_the_events_of_the_job_with_who_did_it(ann, adm, busy):
@@ -163,6 +219,32 @@ def test_every_magic_answers_to_a_foreign_id_as_to_an_unknown_one(bob, ended, ma
     foreign, unknown = (bob.kernel.run(magic.format(one)) for one in (ended, UNKNOWN))
     assert "There is no job" in foreign
     assert foreign.replace(ended, UNKNOWN) == unknown
+
+
+AFTER = ["%gpujob --gpus 0 --after {} ! true", "jupyter_gpusched.submit(['true'], gpus=0, after=['{}'])"]
+
+
+@pytest.mark.parametrize("way", AFTER)
+def test_nobody_waits_for_a_foreign_job(bob, ended, way):
+    foreign, unknown = (bob.kernel.run(way.format(one)) for one in (ended, UNKNOWN))
+    assert f"there is no job '{ended}'" in foreign
+    assert foreign.replace(ended, UNKNOWN) == unknown
+
+
+def test_the_lists_of_the_magics_are_of_the_callers_own_jobs(ann, bob, ended):
+    assert ended in ann.kernel.run("%gpujobs")
+    for magic in ("%gpujobs", "%gpus", "print(jupyter_gpusched.jobs())", "print(jupyter_gpusched.gpus())"):
+        told = bob.kernel.run(magic)
+        assert "Error" not in told, told
+        assert ended not in told
+        assert SECRET not in told
+
+
+def test_an_administrator_ends_a_foreign_job_from_python_and_its_owner_reads_who_did(ann, adm, busy):
+    job_id = waiting_job(ann)
+    told = adm.kernel.run(f"job = jupyter_gpusched.job('{job_id}')\njob.cancel()\nprint(job.wait(30).status)")
+    assert "cancelled" in told, told
+    assert adm.name in ann.job(job_id)["message"]
 
 
 def test_the_owner_and_an_administrator_read_the_log_by_magic(ann, adm, ended):

@@ -74,3 +74,16 @@ def test_one_that_is_gone_already_is_cleared(tmp_path):
     (tmp_path / "empty").mkdir()
     assert clear(str(tmp_path / "empty"))
     assert not (tmp_path / "empty").exists()
+
+
+def test_the_one_of_an_attempt_is_found_by_its_name_alone_after_a_restart(tmp_path):
+    base = tmp_path / "service"
+    base.mkdir()
+    found = Homes(str(base))
+    assert found.of("aaaaaaaa", 1) is None
+    made = found.make(order(), "a" * 32)
+    (base / "gpusched-aaaaaaaa-11-bbbbbbbb").mkdir()
+    (base / f"gpusched-{'a' * 32}").mkdir()  # as a host of a user's own names those that it keeps ready
+    assert found.of(a_job().id, 1) == made
+    assert found.of(a_job().id, 2) is None
+    assert Homes(str(tmp_path / "absent")).of(a_job().id, 1) is None

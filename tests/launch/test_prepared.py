@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -165,6 +166,22 @@ async def test_a_fork_looks_as_a_fresh_start_does(cells, grants):
         assert forked[what] == fresh[what], what
     assert ("GPUSCHED_CAP" in fresh["environ"], "_AfterTorch" in str(fresh["finders"])) == (bool(grants), bool(grants))
     assert {name.partition(".")[0] for name in more} - MODULES_AHEAD - set(sys.stdlib_module_names) == set()
+
+
+async def test_what_is_prepared_after_a_job_with_a_card_sees_none_and_has_none_open(cells):
+    """Whatever a library loaded there would look for: only the fork that becomes a job is shown its card."""
+    job = a_job("cell0001", kind=Kind.CELL, gpus=1, grants=(SHARE,))
+    _, log, _ = await cells.run("import os; print('card', os.environ['CUDA_VISIBLE_DEVICES'])", job=job)
+    assert f"card {SHARE.gpu}" in log
+    spares = await cells.prepared()
+    (nursery,) = cells.nurseries
+    for pid in (nursery._process.pid, *spares):
+        environ = dict(word.split(b"=", 1) for word in read_proc(f"{pid}/environ").split(b"\0") if word)
+        assert environ[b"CUDA_VISIBLE_DEVICES"] == b""
+        assert SHARE.gpu.encode() not in b"".join(environ.values())
+        assert not re.search(rb"libcuda|libcudart|libnvidia|/dev/nvidia", read_proc(f"{pid}/maps"))
+        opened = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+        assert not [place for place in opened if place.startswith("/dev/nvidia")]
 
 
 async def test_its_own_environment_is_what_everybody_sees(cells):

@@ -9,6 +9,7 @@ import pytest
 from jupyter_gpusched.core.messages import Change
 from jupyter_gpusched.core.model import Attempt, Claim, Grant, GrantState, Outcome, Phase, Stop
 from jupyter_gpusched.core.quantities import Mib
+from jupyter_gpusched.core.report import Tally
 from jupyter_gpusched.store import DuplicateKey, Fenced, SqliteStore
 
 
@@ -200,7 +201,7 @@ def test_an_empty_file_left_by_a_crash_becomes_a_database(path):
 def test_a_forgotten_job_leaves_one_event_and_its_key_is_free_again(store, epoch, submit, make_job):
     submit(store, epoch, replace(make_job(), idempotency_key="once"))
     last = store.last_seq()
-    told = store.forget(replace(make_job(), name=""), at=9.0, epoch=epoch)
+    told = store.forget(replace(make_job(), name=""), by="root2", use=Tally(), at=9.0, epoch=epoch)
     assert (told.seq, told.kind) == (last + 1, "deleted")
     assert store.job("aaaaaaaa") is None
     assert store.work("aaaaaaaa") is None
@@ -208,14 +209,27 @@ def test_a_forgotten_job_leaves_one_event_and_its_key_is_free_again(store, epoch
     assert [(event.seq, event.kind, event.job.name) for event in store.events(after=1, limit=9)] == [
         (last + 1, "deleted", "")
     ]
+    assert told.detail == store.events(after=last, limit=1)[0].detail == {"by": "root2"}
     submit(store, epoch, replace(make_job(), idempotency_key="once"))
 
 
 def test_a_fenced_host_forgets_nothing(store, epoch, submit, make_job):
     submit(store, epoch, make_job())
     with pytest.raises(Fenced):
-        store.forget(make_job(), at=9.0, epoch=epoch - 1)
+        store.forget(make_job(), by="me", use=Tally(), at=9.0, epoch=epoch - 1)
     assert store.job("aaaaaaaa") is not None
+    assert store.gone_since(0.0) == []
+
+
+def test_what_forgotten_jobs_had_used_stays_by_owner_and_hour(store, epoch, submit, make_job):
+    use = Tally({Phase.FAILED: 1}, gpu_s=60.0, waited=1, wait_s=5.0, longest_wait_s=5.0)
+    for number, (owner, at) in enumerate([("ann", 7200.0), ("ann", 10799.0), ("bob", 7200.0), ("ann", 10800.0)]):
+        job = replace(make_job(), id=f"aaaaaaa{number}", owner=owner, submitted_at=at)
+        submit(store, epoch, job)
+        store.forget(job, by=owner, use=use, at=2e4, epoch=epoch)
+    twice = Tally({Phase.FAILED: 2}, gpu_s=120.0, waited=2, wait_s=10.0, longest_wait_s=5.0)
+    assert store.gone_since(9000.0) == [("ann", twice), ("bob", use), ("ann", use)]
+    assert store.gone_since(10800.0) == [("ann", use)]
 
 
 def test_a_job_that_gets_another_name_is_found_by_it(store, epoch, submit, make_job):

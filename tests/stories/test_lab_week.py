@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from many_users import OutsideUse, lab
+from many_users import Loads, OutsideUse, lab
 from waiting import wait_for
 
 from jupyter_gpusched.core.model import Foreign
@@ -22,9 +22,16 @@ KERNEL = Foreign(4711, 20 * G, "bob", 1.0, kernel=True, notebook="/home/bob/forg
 
 @pytest.fixture
 def week(own_environment, tmp_path):
-    """Two of the cards are enough for what is told; ``ann`` submits arrays, ``bob`` forgets kernels, ``new`` is new."""
-    with lab(own_environment, tmp_path, sample_interval_s=INTERVAL_S, idle_after_s=IDLE_S) as running:
+    """Six people on four cards: ``ann`` submits arrays, ``bob`` forgets kernels, ``new`` is new; others just work."""
+    clock = {"sample_interval_s": INTERVAL_S, "idle_after_s": IDLE_S}
+    with lab(own_environment, tmp_path, simulate="4x24564M", **clock) as running:
         yield running
+
+
+def work_of_others(week, *users):
+    """A card each is taken."""
+    for user in users:
+        until(week, user, week.submit(user, "sleep", "600", gpus=1, vram="23G"), "running")
 
 
 def view(week, user, job_id):
@@ -51,7 +58,9 @@ def test_monday_somebody_new_sees_who_holds_what_since_when_and_nothing_of_what_
     OutsideUse(week).on[1] = KERNEL
     job = week.submit("ann", "sh", "-c", "sleep 600 # secret", gpus=1, vram="4G", name="secret", preferred_gpus=["0"])
     until(week, "ann", job, "running")
-    first, second = wait_for(lambda: found if (found := cards(week))[1]["holders"] else None, "the kernel is not seen")
+    first, second, *_free = wait_for(
+        lambda: found if (found := cards(week))[1]["holders"] else None, "the kernel is not seen"
+    )
     (of_ann,), (of_bob,) = first["holders"], second["holders"]
     assert (first["total_mib"], first["available_mib"]) == (24564, 24564 - 4 * G)
     assert (of_ann["kind"], of_ann["user"], of_ann["promised_mib"]) == ("job", "ann", 4 * G)
@@ -77,11 +86,11 @@ def test_one_job_of_somebody_new_starts_at_the_next_free_place_not_after_two_hun
 def test_a_forgotten_kernel_is_told_once_led_to_by_its_owner_and_its_memory_is_offered_when_it_ends(week):
     """Steps 3 and 4."""
     outside = OutsideUse(week)
-    outside.on = dict.fromkeys((0, 1), KERNEL)
+    outside.on = dict.fromkeys(range(4), KERNEL)
     wait_for(lambda: all(card["holders"] for card in cards(week)), "the kernel is not seen")
     job = week.submit("ann", "true", gpus=1, vram="10G")
-    wait_for(lambda: len(alerts(week, "bob")) == 2, "nobody is told")
-    (own, _), (others, _) = alerts(week, "bob"), alerts(week, "new")
+    wait_for(lambda: len(alerts(week, "bob")) == 4, "nobody is told")
+    (own, *_), (others, *_) = alerts(week, "bob"), alerts(week, "new")
     assert "forgotten.ipynb" in own["message"]
     assert "pid 4711" in own["message"]
     assert "forgotten" not in json.dumps(others)
@@ -89,7 +98,7 @@ def test_a_forgotten_kernel_is_told_once_led_to_by_its_owner_and_its_memory_is_o
     looks = cards(week)[0]["sampled_at"]
     wait_for(lambda: cards(week)[0]["sampled_at"] > looks + 3 * INTERVAL_S, "nobody looks any more")
     raised = [event for event in log(week) if event["kind"] == "alert_raised"]
-    assert len(raised) == 2, "once for an episode on each card"
+    assert len(raised) == 4, "once for an episode on each card"
     assert view(week, "ann", job)["phase"] == "queued", "nothing is ended for the sake of others"
     outside.on.clear()  # bob shuts his kernel down
     ended = time.time()
@@ -118,6 +127,7 @@ while not epoch:
 
 def test_thursday_a_deadline_takes_a_card_from_who_agreed_to_it_who_goes_on_where_it_was(week, tmp_path):
     """Steps 5 and 7."""
+    work_of_others(week, "cleo", "dan")
     (tmp_path / "training.py").write_text(TRAINING)
     script = {"kind": "script", "path": str(tmp_path / "training.py"), "gpus": 2, "vram": "20G", "priority": "low"}
     training = week.ask("ann", "POST", "jobs", script | {"cwd": str(tmp_path), "env": dict(os.environ)}).json["id"]
@@ -139,6 +149,7 @@ def test_thursday_a_deadline_takes_a_card_from_who_agreed_to_it_who_goes_on_wher
 
 def test_friday_cards_are_kept_for_a_demo_and_open_again_by_themselves(week):
     """Step 6: what would reach into the window waits, what is over before it starts."""
+    work_of_others(week, "cleo", "eve")
     minutes = 30
     begins = time.strftime("%Y-%m-%d %H:%M", time.gmtime(time.time() + minutes * 60))
     asked = {"gpus": 2, "zone": "UTC", "from": begins, "for": "4h", "cause": "demo"}
@@ -148,7 +159,8 @@ def test_friday_cards_are_kept_for_a_demo_and_open_again_by_themselves(week):
     until(week, "new", short, "succeeded")
     assert "reservation" in view(week, "ann", long)["waiting"]
     for user in ("ann", "new"):
-        assert [one["cause"] for one in cards(week, user)[0]["reservations"]] == ["demo"]
+        kept = [one["cause"] for card in cards(week, user) for one in card["reservations"]]
+        assert kept == ["demo", "demo"], "on two of the four"
     (made,) = week.ask("new", "GET", "reservations").json["items"]
     assert week.ask("root2", "DELETE", f"reservations/{made['id']}").status == 204
     until(week, "ann", long, "succeeded")
@@ -160,12 +172,20 @@ def test_friday_cards_are_kept_for_a_demo_and_open_again_by_themselves(week):
 
 
 def test_sunday_they_look_at_the_week(week):
-    """Step 8: for each of them the hours, the waits and the failures."""
+    """Step 8: for each of them the hours, the waits, the failures, and for how much of it the cards did nothing."""
+    loads = Loads(week)
+    for user, busy in (("ann", 0.0), ("bob", 80.0)):
+        loads.pct = busy
+        job = week.submit(user, "sleep", "1", gpus=1, vram="20G")
+        until(week, user, job, "succeeded")
+    loads.pct = None
+    shares = {row["user"]: row["idle_share"] for row in week.ask("root2", "GET", "admin/report").json["items"]}
+    assert shares == {"ann": 1.0, "bob": 0.0}
     for user, argv in (("ann", ("sleep", "0.5")), ("ann", ("false",)), ("bob", ("true",))):
         job = week.submit(user, *argv, gpus=1, vram="20G")
         until(week, user, job, "succeeded", "failed")
     rows = {row["user"]: row for row in week.ask("root2", "GET", "admin/report").json["items"]}
-    assert (rows["ann"]["jobs"], rows["ann"]["succeeded"], rows["ann"]["failed"]) == (2, 1, 1)
-    assert rows["bob"]["jobs"] == 1
+    assert (rows["ann"]["jobs"], rows["ann"]["succeeded"], rows["ann"]["failed"]) == (3, 2, 1)
+    assert rows["bob"]["jobs"] == 2
     assert rows["ann"]["gpu_hours"] > 0
     assert all(row["mean_wait_s"] is not None for row in rows.values())

@@ -27,9 +27,10 @@ from jupyter_gpusched.hosts.system import unreadable
 from jupyter_gpusched.launch.spawn import as_user
 
 NEEDS = (
-    "anyio", "cloudpickle", "ipykernel", "ipython", "jupyter-core", "msgspec", "nvidia-ml-py", "tornado", "traitlets",
+    "anyio", "cloudpickle", "ipykernel", "ipython", "jupyter-core", "jupyter-server", "msgspec", "nvidia-ml-py",
+    "tornado", "traitlets",
 )  # fmt: skip
-"""What the host, the client and cell jobs import."""
+"""What the host, the client and cell jobs import, and a user's own Jupyter server."""
 
 
 def pytest_collection_modifyitems(items):
@@ -43,6 +44,23 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(skip)
 
 
+def _packages_at_hand() -> str | None:
+    """Site-packages that everybody can read and that were put together before: named, or those of the Hub's tests."""
+    named, hub = os.environ.get("GPUSCHED_TEST_PACKAGES"), os.environ.get("GPUSCHED_TEST_HUB")
+    if named is not None or hub is None:
+        return named
+    return next(map(str, Path(hub).glob("venv/lib/python3.*/site-packages")), None)
+
+
+def _same_file(source: str, target: str) -> None:
+    """Linked rather than copied where that can be."""
+    if not Path(target).exists():
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+
 @pytest.fixture(scope="session")
 def everybodys_python() -> Iterator[str]:
     """An interpreter with our package that all users of the machine can execute."""
@@ -52,14 +70,16 @@ def everybodys_python() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="gs-python-"))
     folder.chmod(0o755)
     try:
-        given = os.environ.get("GPUSCHED_TEST_PACKAGES")  # site-packages that have been put together before
+        given = _packages_at_hand()
         subprocess.run(["/usr/bin/python3", "-m", "venv", folder / "venv"], check=True, capture_output=True)
         python = folder / "venv" / "bin" / "python"
         if given is None:
             subprocess.run([python, "-m", "pip", "install", "-q", *NEEDS], check=True, capture_output=True)
         (site,) = (folder / "venv" / "lib").glob("python3.*/site-packages")
         if given is not None:
-            (site / "given.pth").write_text(given + "\n")
+            # Below the interpreter: a fence around a job leaves that in sight also where it hides `given`.
+            without = shutil.ignore_patterns("jupyter_gpusched*")
+            shutil.copytree(given, site, copy_function=_same_file, ignore=without, dirs_exist_ok=True)
         shutil.copytree(
             Path(jupyter_gpusched.__file__).parent,
             site / "jupyter_gpusched",

@@ -148,3 +148,22 @@ def test_requests_that_are_none_are_refused_and_end_nothing(service, ann, bob):
         assert answer == "closed" or answer.split()[1][0] == "4", (request[:80], answer)
     assert ann.ask("GET", "health")[0] == 200
     assert "Traceback" not in service.log.read_text()
+
+
+def test_an_administrator_who_takes_up_a_users_job_runs_nothing_of_that_users_as_himself(service, ann, admin):
+    job = ann.submit("sh", "-c", "id -un; touch ran; ls -l ran", cwd=str(ann.home))
+    assert ann.ended(job)["phase"] == "succeeded"
+    status, answer = admin.ask("POST", f"jobs/{job}/resubmit", {})
+    assert status == 201, answer
+    assert admin.ended(answer["id"])["user"] == ann.name
+    assert admin.log(answer["id"]).split()[0] == ann.name
+    assert (service.state / "jobs" / answer["id"]).stat().st_uid == ann.uid
+    status, refused = admin.ask("POST", f"jobs/{job}/resubmit", {"argv": ["id"]})
+    assert (status, refused["error"]["field"]) == (403, "argv")
+
+    call = "import jupyter_gpusched as gs; print(gs.submit(pow, 6, 2, gpus=0).wait(60).id)"
+    done = ann.run(ann._python, "-c", call)
+    read = f"import jupyter_gpusched as gs; print(gs.job({done.stdout.strip()!r}).result())"
+    assert ann.run(ann._python, "-c", read).stdout.strip() == "36", done.stderr
+    tried = admin.run(admin._python, "-c", read)
+    assert f"would run {ann.name}'s code as {admin.name}" in tried.stderr

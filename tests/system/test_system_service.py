@@ -239,6 +239,31 @@ def test_sighup_reads_the_limits_again_and_ends_nothing(service, ann, admin):
     assert '"SIGHUP"' in json.dumps(admin.ask("GET", "admin/events")[1])
 
 
+def test_a_job_gets_the_resource_limits_of_its_owner_and_not_those_of_the_service(service, accounts, ann, bob):
+    limits = service.place / "limits.toml"
+    limits.write_text(
+        "[everybody]\nrlimits = { nofile = 640, core = 0 }\n"
+        f"[groups.{accounts['group']}]\nrlimits = {{ nproc = 500 }}\n"
+        f'[users.{bob.name}.rlimits]\nnofile = 1280\nmemlock = "1M"\n'
+    )
+    service.config.write_text(service.config.read_text() + f"c.GpuSched.limits = {str(limits)!r}\n")
+    service.stop()
+    service.start()
+    raising = "ulimit -a; ulimit -n 100000 && echo raised"
+    jobs = {user: user.submit("bash", "-c", raising) for user in (ann, bob)}
+    said = {}
+    for user, job in jobs.items():
+        assert user.ended(job)["attempts"], user.log(job)
+        said[user] = {" ".join(line.split(")")[0].split()): line.split()[-1] for line in user.log(job).splitlines()}
+    assert said[ann]["open files (-n"] == "640"
+    assert said[ann]["core file size (blocks, -c"] == "0"
+    assert said[ann]["max user processes (-u"] == "500"
+    assert "raised" not in ann.log(jobs[ann]), "it cannot take back what was set"
+    assert (said[bob]["open files (-n"], said[bob]["max locked memory (kbytes, -l"]) == ("1280", "1024")
+    assert ann.ask("GET", "limits")[1]["limits"]["rlimits"] == {"core": 0, "nofile": 640, "nproc": 500}
+    assert "nofile (ulimit)" in ann.cli("limits").stdout
+
+
 def test_limits_of_a_unix_group_hold_for_its_members(service, accounts, ann):
     limits = service.place / "limits.toml"
     limits.write_text(f"[everybody]\nqueued_jobs = 0\n[groups.{accounts['group']}]\nqueued_jobs = 5\n")

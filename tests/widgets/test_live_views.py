@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 
 import ipywidgets
 import pytest
+import traitlets
 from waiting import wait_for
 
 import jupyter_gpusched as gs
 from jupyter_gpusched import live
 from jupyter_gpusched.card import MIME
 from jupyter_gpusched.client import HostUnreachable
+from jupyter_gpusched.jobs import needs_widgets, without_card
+from jupyter_gpusched.widgetrows import gpu_row
 from jupyter_gpusched.widgets import JobWidget
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -42,12 +46,68 @@ def test_the_monitor_shows_each_card_and_who_has_how_much(client, command, gate)
     assert [part["name"] for part in monitor.rows[0]["parts"]] == ["free"]
     job_id = client.submit(command("cat", str(gate), vram="9G"))
     row = wait_for(lambda: next((r for r in monitor.rows if len(r["parts"]) == 2), None), "the bar does not move")
-    words = f"your jobs 9.0G ({job_id} 9.0G)"
-    assert row["parts"][0] == {"kind": "own", "name": "your jobs", "mib": 9216, "words": words}
+    own = row["parts"][0]
+    assert {name: own[name] for name in ("kind", "name", "mib")} == {"kind": "own", "name": "your jobs", "mib": 9216}
+    assert re.fullmatch(rf"your jobs 9\.0G \({job_id} 9\.0G since \d\d:\d\d\)", own["words"])
     assert row["simulated"]
     gate.write_text("")
     client.wait(job_id)
     wait_for(lambda: all(len(r["parts"]) == 1 for r in monitor.rows), "the memory is not shown as free again")
+
+
+def test_a_card_s_parts_say_whose_they_are_and_what_is_free_for_a_job():
+    others = {
+        "kind": "job", "state": "held", "job_id": None, "user": "bob", "pid": None, "vram_mib": 100,
+        "promised_mib": 2048, "since": None, "mine": False, "name": None,
+    }  # fmt: skip
+    stranger = others | {"kind": "foreign", "state": None, "pid": 42, "vram_mib": 1024, "promised_mib": None}
+    card = {
+        "uuid": "GPU-0", "index": 0, "name": "Card", "total_mib": 24576, "used_mib": 1124, "promised_mib": 2048,
+        "available_mib": 20000, "foreign_mib": 1024, "holders": [others, stranger], "reservations": [],
+        "health": {"status": "ok", "cause": None, "since": None, "by": None}, "simulated": False,
+        "utilization_pct": None, "temperature_c": None, "power_w": None,
+    }  # fmt: skip
+
+    def parts(card, **more):
+        return [part["words"] for part in gpu_row(card, 0.0, **more)["parts"]]
+
+    assert parts(card) == [
+        "others' jobs 2.0G (bob 2.0G)", "outside the queue 1.0G (pid 42 of bob 1.0G)",
+        "kept back 1.5G (for the driver and as headroom)", "free 19.5G",
+    ]  # fmt: skip
+    ill = {"status": "quarantined", "cause": "a fan is loud", "since": 1.0, "by": "ann"}
+    assert parts(card | {"health": ill})[-1] == "kept back 21.0G (this card gets no jobs)"
+    assert parts(card, drained=True)[-1] == "kept back 21.0G (nothing new starts on this machine)"
+    assert parts(card | {"available_mib": None})[-1] == "kept back 21.0G (what is in use is not known)"
+
+
+def test_what_a_monitor_knows_can_be_linked_to_other_traits(client):
+    class Sum(traitlets.HasTraits):
+        total = traitlets.Int()
+
+    monitor, total = gs.GpuMonitor(), Sum()
+    traitlets.dlink((monitor, "gpus"), (total, "total"), lambda gpus: sum(gpu["total_mib"] for gpu in gpus))
+    assert total.total == sum(gpu["total_mib"] for gpu in client.gpus())
+    seen = []
+    queue = gs.JobQueue()
+    queue.observe(lambda change: seen.append(len(change["new"])), "jobs")
+    client.submit({"argv": ["true"], "vram": "1G"})
+    wait_for(lambda: 1 in seen, "the new job is not told of")
+
+
+def test_the_row_of_a_job_has_its_memory_as_a_bar(client, command, gate):
+    job_id = client.submit(command("cat", str(gate), vram="3G"))
+    widget = gs.job(job_id).widget()
+    bar = wait_for(lambda: widget.rows[0]["memory"], "its memory does not come")
+    assert (bar["fill"], bar["peak"], bar["over"]) == (1.0, 1.0, False)
+    assert bar["words"] == "3.0G promised · 3.0G used · 3.0G peak"
+    gate.write_text("")
+
+
+def test_the_text_of_a_job_keeps_its_colours(client, command):
+    job_id = client.submit(command("printf", r"\033[31mred\033[0m plain\n"))
+    widget = gs.job(job_id).widget()
+    wait_for(lambda: widget.text == "\x1b[31mred\x1b[0m plain\n", "the text does not come")
 
 
 def test_the_queue_shows_what_runs_what_waits_and_what_ended(client, command, gate):
@@ -318,3 +378,13 @@ def test_an_array_is_for_our_card_and_a_live_view_where_the_front_end_has_none(c
     assert "2 succeeded" in bundle["text/plain"]
     monkeypatch.setenv("VSCODE_PID", "1")
     assert VIEW in gs.array(array_id)._repr_mimebundle_()
+
+
+def test_in_voila_a_job_is_a_widget_and_no_card_since_its_server_is_not_ours(client, monkeypatch):
+    environ = {"SERVER_SOFTWARE": "voila/0.5.8", "JPY_PARENT_PID": "1"}
+    assert needs_widgets(environ)
+    assert not needs_widgets({"JPY_PARENT_PID": "1"})
+    assert without_card({MIME: {}, "text/plain": "x"}, environ) == {"text/plain": "x"}
+    job_id = client.submit({"argv": ["true"]})
+    monkeypatch.setenv("SERVER_SOFTWARE", "voila/0.5.8")
+    assert set(gs.job(job_id)._repr_mimebundle_()) == {VIEW, "text/plain", "text/html"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -20,7 +21,11 @@ SPEC.loader.exec_module(catalogue)
 @pytest.mark.parametrize("path", catalogue.CATALOGUES, ids=lambda path: path.parts[-3])
 def test_every_text_of_the_front_end_is_translated(path):
     known = catalogue.read(path)
-    missing = sorted(text for text in catalogue.texts() | catalogue.of_schemas() if not all(known.get(text, [""])))
+    missing = sorted(
+        text
+        for text in catalogue.texts() | catalogue.of_schemas() | {*catalogue.of_server()}
+        if not all(known.get(text, [""]))
+    )
     assert not missing, f"run python {SCRIPT} and fill in what it names"
 
 
@@ -29,6 +34,35 @@ def test_a_translation_has_a_place_for_each_figure_of_its_text(path):
     for text, forms in catalogue.read(path).items():
         for form in forms:
             assert catalogue.placeholders(form) == catalogue.placeholders(text), text
+
+
+@pytest.mark.parametrize("path", catalogue.CATALOGUES, ids=lambda path: path.parts[-3])
+def test_texts_that_depend_on_a_number_have_two_forms_as_jupyterlab_demands_and_all_others_one(path):
+    many = catalogue.plurals()
+    for text, forms in catalogue.read(path).items():
+        assert len(forms) >= 2 if text in many else len(forms) == 1, text
+
+
+@pytest.mark.parametrize("path", catalogue.CATALOGUES, ids=lambda path: path.parts[-3])
+def test_a_catalogue_lists_the_patterns_of_what_the_server_says(path):
+    assert json.loads(path.read_text())[catalogue.LIST] == ["\n".join(catalogue.of_server())]
+
+
+def test_the_places_of_a_pattern_are_numbered_as_they_come():
+    for pattern in catalogue.of_server():
+        numbers = [int(number) for number in re.findall(r"[<{](\d)[>}]", pattern)]
+        assert numbers == list(range(1, len(numbers) + 1)), pattern
+
+
+def test_the_patterns_say_what_the_sources_say():
+    """Word by word: who changes what the server says changes the patterns."""
+    package = SCRIPT.parents[1] / "jupyter_gpusched"
+    spoken = set(re.findall(r"\w+", "".join(path.read_text() for path in package.rglob("*.py"))))
+    for pattern in catalogue.of_server():
+        unsaid = {
+            word for word in re.findall(r"\b[a-z_]{4,}\b", pattern) if not {word, word.removesuffix("s")} & spoken
+        }
+        assert not unsaid, pattern
 
 
 def test_chinese_is_one_of_the_languages_and_its_catalogue_says_so():

@@ -3,7 +3,16 @@
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 
+import { h } from './element';
+import { Shown } from './hooks';
+
 export abstract class LiveWidget extends ReactWidget {
+  protected abstract draw(): JSX.Element;
+
+  protected render(): JSX.Element {
+    return <Shown.Provider value={this.isVisible}>{this.draw()}</Shown.Provider>;
+  }
+
   protected onAfterShow(message: Message): void {
     super.onAfterShow(message);
     this.update();

@@ -1,0 +1,135 @@
+// The fields for the terms of a job, and a dialog that asks until they can be taken.
+
+import { Dialog, showDialog } from '@jupyterlab/apputils';
+import { ReactWidget } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { wordsOf } from './acts';
+import { h } from './element';
+import { Terms } from './terms';
+import { trans } from './translation';
+
+interface FieldProps {
+  name: string;
+  label: string;
+  example: string;
+  value: string;
+  onChange: (value: string) => void;
+}
+
+export function Field({ name, label, example, value, onChange }: FieldProps): JSX.Element {
+  return (
+    <label className={`gpusched-field gpusched-field-${name}`}>
+      <span>{label}</span>
+      <input
+        className="jp-mod-styled"
+        name={name}
+        value={value}
+        placeholder={example}
+        spellCheck={false}
+        data-testid={`gpusched-term-${name}`}
+        onChange={event => onChange(event.target.value)}
+      />
+    </label>
+  );
+}
+
+/** `unnamed`: whence a job has its name that is given none. */
+export function TermsFields<Some extends Terms>(props: {
+  terms: Some;
+  onChange: (terms: Some) => void;
+  unnamed?: string;
+}): JSX.Element {
+  const field = (name: keyof Terms, label: string, example: string): JSX.Element => (
+    <Field
+      {...{ name, label, example }}
+      value={props.terms[name]}
+      onChange={value => props.onChange({ ...props.terms, [name]: value })}
+    />
+  );
+  return (
+    <div className="gpusched-terms">
+      {field('vram', trans.__('VRAM per GPU'), trans.__('whole GPU'))}
+      {field('gpus', trans.__('GPUs'), '1')}
+      {field('time', trans.__('Time limit'), trans.__('none'))}
+      {field('name', trans.__('Name'), props.unnamed ?? trans.__('from the code'))}
+    </div>
+  );
+}
+
+interface Question<Given, Taken> {
+  readonly title: string;
+  /** What the button says that sends it. */
+  readonly send: string;
+  /** The field that the keys are in at first. */
+  readonly first: string;
+  readonly given: Given;
+  readonly draw: (given: Given, change: (given: Given) => void) => JSX.Element;
+  /** Do with it what is to be done; raises in a sentence why that cannot be. */
+  readonly take: (given: Given) => Promise<Taken>;
+}
+
+/** What came of it, or null when the user would rather not. */
+export async function askUntilTaken<Given, Taken>(question: Question<Given, Taken>): Promise<Taken | null> {
+  let { given } = question;
+  let wrong = '';
+  for (;;) {
+    const { button, value } = await showDialog<Given>({
+      title: question.title,
+      body: new Form(given, question.draw, wrong),
+      focusNodeSelector: `input[name="${question.first}"]`,
+      buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.okButton({ label: question.send })]
+    });
+    if (!button.accept || !value) {
+      return null;
+    }
+    given = value;
+    try {
+      return await question.take(given);
+    } catch (error) {
+      wrong = wordsOf(error);
+    }
+  }
+}
+
+class Form<Given> extends ReactWidget implements Dialog.IBodyWidget<Given> {
+  constructor(
+    private _given: Given,
+    private readonly _draw: Question<Given, unknown>['draw'],
+    private readonly _wrong: string
+  ) {
+    super();
+    this.addClass('gpusched-form');
+  }
+
+  getValue(): Given {
+    return this._given;
+  }
+
+  protected render(): JSX.Element {
+    return <Fields given={this._given} draw={this._draw} wrong={this._wrong} onChange={given => (this._given = given)} />;
+  }
+}
+
+function Fields<Given>(props: {
+  given: Given;
+  draw: Question<Given, unknown>['draw'];
+  wrong: string;
+  onChange: (given: Given) => void;
+}): JSX.Element {
+  const [given, setGiven] = React.useState(props.given);
+  const change = (changed: Given): void => {
+    setGiven(changed);
+    props.onChange(changed);
+  };
+  return (
+    <div data-testid="gpusched-form">
+      {props.draw(given, change)}
+      {props.wrong && (
+        <div className="gpusched-trouble" role="alert">
+          {props.wrong}
+        </div>
+      )}
+    </div>
+  );
+}
