@@ -1,4 +1,5 @@
-// What can be done with a job from its card.
+// What can be done with a job from its card. What comes and goes with its phase stands before what stays, so that the
+// end of a job moves no button from under the pointer.
 
 import { Clipboard } from '@jupyterlab/apputils';
 import { addBelowIcon, copyIcon, LabIcon, moveDownIcon, refreshIcon, terminalIcon } from '@jupyterlab/ui-components';
@@ -36,6 +37,18 @@ export function Actions({ view, trusted, following, onFollow, resubmitting, onRe
   const hasResults = view.phase === 'succeeded' && GIVES_RESULTS.has(view.kind) && page.notebooks !== null;
   return (
     <div className="gpusched-actions" ref={box} role="group" aria-label={trans.__('Actions for job %1', view.id)}>
+      <CancelButton view={view} />
+      {isHeld(view) && (
+        <button
+          type="button"
+          className="gpusched-button"
+          onClick={() => void releaseAll([view])}
+          aria-label={trans.__('Release job %1', view.id)}
+          data-testid="gpusched-release"
+        >
+          {trans.__('Release')}
+        </button>
+      )}
       {!over && begun && (
         <IconButton
           icon={moveDownIcon}
@@ -74,18 +87,6 @@ export function Actions({ view, trusted, following, onFollow, resubmitting, onRe
         pressed={resubmitting}
         onClick={onResubmit}
       />
-      {isHeld(view) && (
-        <button
-          type="button"
-          className="gpusched-button"
-          onClick={() => void releaseAll([view])}
-          aria-label={trans.__('Release job %1', view.id)}
-          data-testid="gpusched-release"
-        >
-          {trans.__('Release')}
-        </button>
-      )}
-      <CancelButton view={view} />
     </div>
   );
 }

@@ -171,7 +171,6 @@ function ArrayActions({ id, elements, counts }: { id: string; elements: JobView[
   );
   return (
     <div className="gpusched-actions" role="group" aria-label={trans.__('Actions for array %1', id)}>
-      <IconButton icon={copyIcon} name="copy-array" label={trans.__('Copy the id')} onClick={() => Clipboard.copyToSystem(id)} />
       {elements.some(isHeld) &&
         button('release', trans.__('Release'), trans.__('Release array %1', id), () => act(actOnArray(id, 'release')))}
       {toRepeat > 0 &&
@@ -182,6 +181,7 @@ function ArrayActions({ id, elements, counts }: { id: string; elements: JobView[
         button('cancel', trans.__('Cancel'), trans.__('Cancel what is left of %1', id), () =>
           act(cancelAll(going, nameOf(elements), () => actOnArray(id, 'cancel')))
         )}
+      <IconButton icon={copyIcon} name="copy-array" label={trans.__('Copy the id')} onClick={() => Clipboard.copyToSystem(id)} />
     </div>
   );
 }

@@ -61,19 +61,19 @@ def test_anybodys_job_is_found_and_ended_and_the_report_counts_it(lab, page):
     (user,) = lab.ask("admin/report?since=0")["items"]
     line = tab.get_by_test_id("gpusched-report").get_by_role("row").nth(1)
     expect(line.get_by_role("cell")).to_have_text(
-        [user["user"], re.compile(r"\d\.\d"), str(user["jobs"]), str(user["failed"]), "0", "0",
+        [user["user"], re.compile(r"\d\.\d"), re.compile(r"n/a|%"), str(user["jobs"]), str(user["failed"]), "0", "0",
          re.compile(r"\ds"), re.compile(r"\ds")]
     )  # fmt: skip
     tab.get_by_test_id("gpusched-report-copy").click()
     expect(tab.get_by_test_id("gpusched-report-copy")).to_have_text("Copied")
     copied = page.page.evaluate("() => navigator.clipboard.readText()")
-    assert copied.splitlines()[0] == "User,GPU hours,Jobs,Failed,Running,Waiting,Mean wait,Longest wait"
+    assert copied.splitlines()[0] == "User,GPU hours,Idle,Jobs,Failed,Running,Waiting,Mean wait,Longest wait"
     assert copied.splitlines()[1].startswith(f"{user['user']},")
 
 
 USERS = [
     {"user": name, "jobs": jobs, "queued": 0, "running": 1, "succeeded": 0, "failed": 2, "cancelled": 0, "timeout": 1,
-     "lost": 0, "gpu_hours": hours, "mean_wait_s": wait, "longest_wait_s": wait}
+     "lost": 0, "gpu_hours": hours, "idle_share": None, "mean_wait_s": wait, "longest_wait_s": wait}
     for name, jobs, hours, wait in (("ann", 12, 3.25, 61.0), ("bob", 5, 40.0, None), ("eve", 90, 0.5, 7200.0))
 ]  # fmt: skip
 
