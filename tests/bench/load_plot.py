@@ -68,7 +68,7 @@ def draw(found, target):
 
 def main():
     asked = argparse.ArgumentParser()
-    asked.add_argument("--families", nargs="+", choices=families.FAMILIES, default=["openb", "phillyB", "lab", "wide"])
+    asked.add_argument("--families", nargs="+", choices=families.FAMILIES, default=["openb", "lab"])
     asked.add_argument("--seeds", type=int, nargs="+", default=[101])
     options = asked.parse_args()
     found = points(options.families, options.seeds)
