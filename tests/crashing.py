@@ -115,9 +115,10 @@ def keep_ready_from_the_start() -> None:
     launch = LocalLauncher.launch
 
     def launching(launcher, order):
-        launcher.nursery.fill()
-        while not select.select([door for door, _ in launcher.nursery._spares], [], [], 1.0)[0]:
-            pass
+        nursery = launcher.nursery
+        nursery.fill()
+        while nursery._spares and not select.select([nursery._spares[0][0]], [], [], 1.0)[0]:
+            pass  # for the one whose turn it is: the next may be ready before it
         launch(launcher, order)
 
     LocalLauncher.launch = launching

@@ -29,8 +29,11 @@ def prepare(home):
     (folder / "plugin.jupyterlab-settings").write_text(json.dumps({"locale": "zh_CN"}))
 
 
+UNTIL_ENDED = "import time; print('你好', flush=True); time.sleep(600)"
+
+
 def test_the_card_and_the_form_speak_chinese(lab, page):
-    page.open(lab.notebook("zhongwen.ipynb", "%load_ext jupyter_gpusched", "print('你好')"))
+    page.open(lab.notebook("zhongwen.ipynb", "%load_ext jupyter_gpusched", UNTIL_ENDED))
     page.run(0)
     page.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
     page.page.evaluate("() => { window.jupyterapp.commands.execute('gpusched:run-cell'); }")

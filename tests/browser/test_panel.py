@@ -292,4 +292,5 @@ def test_the_servers_log_has_no_errors(lab):
     log = lab.log.read_text()
     # A 503 is the answer to who asks before a host is there, and the tests ask until one is.
     faults = re.findall(r"^Traceback.*|.*Uncaught exception.*|^\[E .* 500 .*", log, re.MULTILINE)
-    assert not faults
+    # Jupyter's own: a page was closed while it was being connected to its kernel.
+    assert not [fault for fault in faults if not re.search(r"GET /\S*api/kernels/[\w-]+/channels", fault)]
