@@ -120,6 +120,7 @@ def failed(lab, another_page):
     expect(card.get_by_test_id("gpusched-rich")).to_contain_text("ZeroDivisionError")
     card.get_by_test_id("gpusched-resubmit").click()
     card.get_by_test_id("gpusched-edit").click()
+    expect(card.get_by_test_id("gpusched-term-vram")).to_be_visible()
     return page
 
 
@@ -132,7 +133,7 @@ def test_axe_finds_no_serious_fault_in_a_card_and_the_form_for_a_cell(failed, th
     failed.page.evaluate("() => { window.jupyterapp.commands.execute('gpusched:run-cell'); }")
     expect(failed.find("form")).to_be_visible()
     assert not faults(failed, ".jp-Dialog")
-    failed.page.keyboard.press("Escape")
+    failed.page.locator(".jp-Dialog").get_by_test_id("gpusched-term-vram").press("Escape")
     expect(failed.find("form")).to_have_count(0)
     failed.end_test()
 
