@@ -83,7 +83,6 @@ def remove_folder(folder: Path) -> None:
             timeout=_REMOVAL_S,
             check=False,
         )
-    with suppress(
-        OSError
-    ):  # the folder itself lies in ours; what its owner could not take away is not for root to enter
+    # The folder itself lies in ours; what its owner could not take away is not for root to enter.
+    with suppress(OSError):
         folder.rmdir()
