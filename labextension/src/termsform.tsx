@@ -76,7 +76,7 @@ export async function askUntilTaken<Given, Taken>(question: Question<Given, Take
   for (;;) {
     const { button, value } = await showDialog<Given>({
       title: question.title,
-      body: new Form(given, question.draw, wrong),
+      body: new Form(question, given, wrong),
       focusNodeSelector: `input[name="${question.first}"]`,
       buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.okButton({ label: question.send })]
     });
@@ -94,8 +94,8 @@ export async function askUntilTaken<Given, Taken>(question: Question<Given, Take
 
 class Form<Given> extends ReactWidget implements Dialog.IBodyWidget<Given> {
   constructor(
+    private readonly _question: Question<Given, unknown>,
     private _given: Given,
-    private readonly _draw: Question<Given, unknown>['draw'],
     private readonly _wrong: string
   ) {
     super();
@@ -107,24 +107,36 @@ class Form<Given> extends ReactWidget implements Dialog.IBodyWidget<Given> {
   }
 
   protected render(): JSX.Element {
-    return <Fields given={this._given} draw={this._draw} wrong={this._wrong} onChange={given => (this._given = given)} />;
+    return (
+      <Fields
+        question={this._question}
+        given={this._given}
+        wrong={this._wrong}
+        onChange={given => (this._given = given)}
+      />
+    );
   }
 }
 
 function Fields<Given>(props: {
+  question: Question<Given, unknown>;
   given: Given;
-  draw: Question<Given, unknown>['draw'];
   wrong: string;
   onChange: (given: Given) => void;
 }): JSX.Element {
   const [given, setGiven] = React.useState(props.given);
+  const form = React.useRef<HTMLDivElement>(null);
   const change = (changed: Given): void => {
     setGiven(changed);
     props.onChange(changed);
   };
+  // As soon as there are fields: the dialog itself waits until the page is idle, and keys would go to the notebook.
+  React.useLayoutEffect(() => {
+    form.current?.querySelector<HTMLInputElement>(`input[name="${props.question.first}"]`)?.focus();
+  }, [props.question.first]);
   return (
-    <div data-testid="gpusched-form">
-      {props.draw(given, change)}
+    <div ref={form} data-testid="gpusched-form">
+      {props.question.draw(given, change)}
       {props.wrong && (
         <div className="gpusched-trouble" role="alert">
           {props.wrong}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -41,6 +42,12 @@ READY = """() => {
   return session?.isReady && session.session?.kernel?.status === 'idle'
     && session.session.kernel.connectionStatus === 'connected';
 }"""
+EXPECTED = re.compile(
+    r"WebSocket connection to|net::ERR_|/gpusched/api/.*Failed to load resource: .* status of (403|404|422)"
+)
+"""What the browser says of servers that tests kill, and of refusals, which are answers: it always calls them errors."""
+NOT_OURS = re.compile(r"/notebook_core\..*|Could not restore the debugger state")
+"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends."""
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) {
@@ -96,6 +103,24 @@ def chromium() -> Any:
             browser.close()
 
     return SHARED.get("chromium", launched)
+
+
+FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E .*(?:Uncaught exception|\b500) .*')
+LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels")
+"""jupyter_server's own answer to a page that is closed while its kernel starts."""
+
+
+def faults_in(log: str) -> list[str]:
+    """What went wrong in a server, each with the lines around it; that no host is there yet (503) is an answer.
+
+    Kernels write into the same log, and what goes wrong in ipykernel alone is not counted.
+    """
+    lines = log.splitlines()
+    return [
+        "\n".join(lines[max(0, at - 12) : at + 6])
+        for at, line in enumerate(lines)
+        if FAULTS.search(line) and not LEFT_EARLY.search(line)
+    ]
 
 
 class Lab:
@@ -230,6 +255,7 @@ def running(home: Path, prepare: Callable[[Path], None] | None = None, *, base: 
     finally:
         lab.end()
         shutil.rmtree(runtime, ignore_errors=True)
+    assert not faults_in(lab.log.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -242,8 +268,10 @@ def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest
             yield own
         return
     lab = SHARED.get("lab", lambda: running(home))
+    told = lab.log.stat().st_size
     yield lab
     lab.leave()
+    assert not faults_in(lab.log.read_bytes()[told:].decode(errors="replace"))
 
 
 class Page:
@@ -276,16 +304,14 @@ class Page:
         return bool(self.page.evaluate(TIDY))
 
     def _note(self, error: Any) -> None:
-        """Errors of our own code; other extensions have theirs."""
-        if "jupyter-gpusched" in (error.stack or ""):
-            self.troubles.append(error.stack)
+        told = error.stack or str(error)
+        if "jupyter-gpusched" in told or not NOT_OURS.search(told):
+            self.troubles.append(told)
 
     def _note_console(self, message: Any) -> None:
-        """Warnings of JupyterLab's own and requests that a test makes fail are not ours."""
-        where = message.location.get("url", "")
-        of_network = message.text.startswith(("WebSocket connection to", "Failed to load resource"))
-        if message.type == "error" and "jupyter-gpusched" in where and not of_network:
-            self.troubles.append(f"{where}: {message.text}")
+        told = f"{message.location.get('url', '')}: {message.text}"
+        if message.type == "error" and not EXPECTED.search(told) and not NOT_OURS.search(told):
+            self.troubles.append(told)
 
     def open_lab(self, lab: Lab) -> None:
         """JupyterLab without a notebook; the launcher takes the focus when it comes, so that is waited for."""
