@@ -391,14 +391,12 @@ class Engine:
         it can be read.
         """
         works = {job_id: work for stimulus in taken.accepted for job_id, work in stimulus.works.items()}
-        loop, found = asyncio.get_running_loop(), dict[JobId, Work]()
-
-        def committing() -> None:  # it comes before the transaction's end does
-            loop.call_soon_threadsafe(self._prepare, launches, taken.state, works, found)
-
-        record = partial(self.store.record, taken.changes, works, epoch=self._epoch)
+        found: dict[JobId, Work] = {}
+        writing = self._written(partial(self.store.record, taken.changes, works, epoch=self._epoch))
+        if launches:  # once we wait, and so before the transaction's end is seen
+            asyncio.get_running_loop().call_soon(self._prepare, launches, taken.state, works, found)
         try:
-            recorded = await self._written(partial(record, committing=committing) if launches else record)
+            recorded = await writing
         except BaseException as error:
             for launch in launches:
                 self._launcher.give_up(launch.job_id, launch.attempt)
