@@ -207,6 +207,9 @@ class Launcher(Protocol):
         Never needed, never fails, never waits.
         """
 
+    def go(self, job_id: JobId, attempt: int) -> None:
+        """It is written down: what was prepared may run; ``launch`` follows. From any thread; never fails or waits."""
+
     def give_up(self, job_id: JobId, attempt: int) -> None:
         """It could not be written down. What was not prepared is no matter."""
 

@@ -112,6 +112,7 @@ def supervise(
         claim |= {"supervisor": me, "main": {"pid": unborn.pid, "start_time": unborn.start_time}}
         written = write_claim(folder, claim)  # while the host writes its journal; then one name is all that is missing
         make_folders(folder, order)
+    attempt = Attempt(folder, order, {"supervisor": me, **identity}, home, log, adopting=adopting, unborn=unborn)
     if not may_go():
         if unborn is not None and written is not None:
             unborn.discard()
@@ -119,10 +120,11 @@ def supervise(
         os._exit(0)
     if written is not None and time.time() - float(str(claim["at"])) > SOON_S:  # that is no time of a start
         os.unlink(written)
-        identity["at"] = claim["at"] = time.time()
+        claim["at"] = time.time()
         written = write_claim(folder, claim)
     if take_claim(folder, claim, written=written, kept_as=None if unborn is None else ".started"):
-        Attempt(folder, order, {"supervisor": me, **identity}, home, log, adopting=adopting, unborn=unborn).run()
+        attempt.identity["at"] = claim["at"]
+        attempt.run()
     elif unborn is not None:
         unborn.discard()
     os._exit(0)  # nothing of ours is left to finalise, and the host waits
