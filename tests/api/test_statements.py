@@ -1,4 +1,4 @@
-"""What a deep queue costs in SQL and in passes of the core: counted, so that no other work on the machine changes it."""
+"""What a deep queue costs in SQL and in calls of the core: counted, so that no other work on the machine changes it."""
 
 import sys
 from functools import partial
