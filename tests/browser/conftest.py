@@ -47,10 +47,11 @@ EXPECTED = re.compile(
 )
 """What the browser says of servers that tests kill, and of refusals, which are answers: it always calls them errors."""
 NOT_OURS = re.compile(
-    r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id|^Error: Disposed\n"
+    r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id"
+    r"|^Error: Disposed\n"
 )
-"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends, a widget's
-message to a page that was loaded anew, a notebook that is closed while its kernel starts."""
+"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends, a
+widget's message to a page that was loaded anew, a notebook that is closed while its kernel starts."""
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) {
