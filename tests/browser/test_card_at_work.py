@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
@@ -23,6 +25,10 @@ STEP = (
 )
 JOB = f"%%gpujob --vram 2G --grace 5s --name work\n{STEP}step('first', 20)\nstep('second', 40)\nstep('third', 60)\n"
 BUSY = "import os, pathlib\nos.mkfifo('kernel.gate')\npathlib.Path('kernel.gate').read_text()"
+READY = """() => {
+  const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  return kernel.status === 'idle' && kernel.connectionStatus === 'connected';
+}"""
 AT_END = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
 
 
@@ -101,3 +107,23 @@ def test_a_job_is_run_again_from_its_card_by_keys_alone(lab, page):
     expect(cards.nth(1)).to_contain_text("3.0G on 1 GPU")
     expect(again).to_be_focused()
     expect(cards.nth(1).get_by_test_id("gpusched-phase")).to_have_text("succeeded")
+
+
+def test_a_quiet_notebook_says_the_same_each_time_it_is_run(lab, page):
+    """Case 16."""
+    quiet = "%%gpujob --quiet --vram 1G --out n\nn = 6 * 7\nprint('ran')"
+    cells = [LOAD, quiet, "job = _\njob.wait().status", "print(job.logs(), job.result()['n'])"]
+    page.open(lab.notebook("quiet.ipynb", *cells))
+    said = []
+    for _ in range(2):
+        page.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+        page.page.wait_for_function(READY)
+        page.command("notebook:run-all-cells")
+        page.command("docmanager:save")
+        saved = json.loads((lab.root / "quiet.ipynb").read_text())["cells"]
+        said.append([[output | {"execution_count": None} for output in cell["outputs"]] for cell in saved])
+    assert said[0] == said[1]
+    assert said[0][0] == said[0][1] == []
+    assert said[0][2][0]["data"] == {"text/plain": ["'succeeded'"]}
+    assert "".join(said[0][3][0]["text"]).split() == ["ran", "42"]
+    assert page.find("card").count() == 0
