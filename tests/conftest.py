@@ -29,6 +29,8 @@ from jupyter_gpusched.client import Client
 from jupyter_gpusched.places import read_host_record, state_folder
 
 MOST_WORKERS = 8
+TRIED_TWICE = ("browser", "hub", "system", "stories")
+"""Folders whose tests drive other projects' programs on a loaded machine; the summary names what failed at first."""
 
 register_profiles()
 hypothesis.settings.load_profile(ORDINARY)  # unless the command line names another one, which is loaded after this
@@ -48,6 +50,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing | No
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Who explores waits for thousands of examples."""
+    if config.pluginmanager.hasplugin("rerunfailures"):  # -p no:rerunfailures: every first failure counts
+        for item in items:
+            if item.path.parent.name in TRIED_TWICE:
+                item.add_marker(pytest.mark.flaky(reruns=1))
     if config.getoption("hypothesis_profile", None) == EXPLORE:
         for item in items:
             item.add_marker(pytest.mark.timeout(0))

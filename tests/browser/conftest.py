@@ -46,8 +46,12 @@ EXPECTED = re.compile(
     r"WebSocket connection to|net::ERR_|/gpusched/api/.*Failed to load resource: .* status of (403|404|422)"
 )
 """What the browser says of servers that tests kill, and of refusals, which are answers: it always calls them errors."""
-NOT_OURS = re.compile(r"/notebook_core\..*|Could not restore the debugger state")
-"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends."""
+NOT_OURS = re.compile(
+    r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id"
+    r"|^Error: Disposed\n"
+)
+"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends, a
+widget's message to a page that was loaded anew, a notebook that is closed while its kernel starts."""
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) {

@@ -26,7 +26,8 @@ def play(report: Path, arguments: list[str]) -> int:
     with told.open("wb") as out:
         return subprocess.run(
             [
-                sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"--junitxml={report}",
+                sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+                "-p", "no:rerunfailures", f"--junitxml={report}",
                 f"--basetemp={report.with_suffix('')}", *arguments,
             ],
             cwd=ROOT, stdout=out, stderr=out, check=False,

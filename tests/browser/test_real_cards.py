@@ -156,7 +156,7 @@ def test_however_many_look_the_driver_is_asked_as_often_as_for_one(lab, machine,
     alone = looks(lab, machine, SAMPLES)
     (stream,) = {url.partition("?")[0] for url in page.sockets if "gpusched" in url}
     page.page.evaluate(MORE_TABS, stream)
-    assert looks(lab, machine, SAMPLES) == pytest.approx(alone, rel=0.35)
+    assert looks(lab, machine, SAMPLES) < 2 * alone  # not thirty times; a look may slip by between two questions
 
 
 def test_a_lost_card_says_so_and_the_other_one_works(lab, machine, page):
