@@ -109,6 +109,9 @@ class LocalLauncher:
                 if self._whose.owner(order.job) is None:
                     self._starter.prepare(order, self._means)
 
+    def go(self, job_id: JobId, attempt: int) -> None:
+        self._starter.go(job_id, attempt)
+
     def give_up(self, job_id: JobId, attempt: int) -> None:
         self._starter.give_up(job_id, attempt)
 
