@@ -127,7 +127,7 @@ function CardRow({ gpu }: { gpu: GpuView }): JSX.Element {
       <td>
         {status === 'quarantined' ? (
           <Act
-            label={trans.__('Release')}
+            label={trans.__('Back into use')}
             of={`GPU ${gpu.index}`}
             act={() => operate('quarantine', { ...named, release: true })}
           />

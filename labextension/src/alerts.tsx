@@ -58,7 +58,7 @@ function Entry(props: { alert: Alert; now: number; open: (id: string) => void })
       <span>{said(alert.message)}</span>
       {alert.hint && <span className="gpusched-hint">{said(alert.hint)}</span>}
       <span className="gpusched-facts">
-        {trans.__('for %1', seconds(props.now - alert.since))}
+        {trans.__('for %1 so far', seconds(props.now - alert.since))}
         {id !== null && (
           <button type="button" className="gpusched-link" onClick={() => props.open(id)}>
             {trans.__('Show job %1', id)}

@@ -141,7 +141,7 @@ function termsOf(view: JobView): Terms {
   return {
     vram: view.vram_mib === null ? '' : amount(view.vram_mib),
     gpus: String(view.gpus_requested),
-    time: view.time_limit_s === null ? '' : `${view.time_limit_s}s`,
+    time: (view.time_limit_s ?? null) === null ? '' : `${view.time_limit_s}s`,
     name: view.name
   };
 }

@@ -50,7 +50,7 @@ export function TermsFields<Some extends Terms>(props: {
   return (
     <div className="gpusched-terms">
       {field('vram', trans.__('VRAM per GPU'), trans.__('whole GPU'))}
-      {field('gpus', trans.__('GPUs'), '1')}
+      {field('gpus', trans.__('Number of GPUs'), '1')}
       {field('time', trans.__('Time limit'), trans.__('none'))}
       {field('name', trans.__('Name'), props.unnamed ?? trans.__('from the code'))}
     </div>
