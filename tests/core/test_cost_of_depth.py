@@ -81,3 +81,14 @@ def test_a_queued_job_takes_less_than_a_kilobyte():
     finally:
         tracemalloc.stop()
     assert (after - before) / joining < 1000
+
+
+def test_what_a_pass_worked_out_goes_with_it_and_is_not_left_to_the_garbage_collector(worlds):
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(EVENTS):
+            worlds[SHORT].event()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
