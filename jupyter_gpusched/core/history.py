@@ -106,7 +106,8 @@ class Kin(NamedTuple):
     limit_s: float | None
 
 
-class Outlook(NamedTuple):
+@dataclass(slots=True)
+class Outlook:
     """What the past says of a run that goes on, as long as neither the past nor the run comes to tell more.
 
     person, of_all     the past from which it comes; ``of_all`` only where its owner's says too little.
@@ -122,7 +123,7 @@ class Outlook(NamedTuple):
     total_s: float | None
 
     def remaining_s(self, elapsed_s: float) -> float:
-        _, _, limit_s, _, _, total_s = self
+        limit_s, total_s = self.limit_s, self.total_s
         if total_s is not None:
             seconds = total_s - elapsed_s
             if limit_s is not None and limit_s > elapsed_s:
@@ -206,28 +207,27 @@ class History:
         except KeyError:  # some of them were not asked about since something was learned
             pass
         person, by_all = self.people.get(owner, _NOBODY), self._told_by_all
+        corrects_alone = len(person.estimates.ordered) >= _FEWEST_ESTIMATES
         told = []
         for kin in kins:
             seconds = known.get(kin)
-            if seconds is None:
+            if seconds is None and by_all:
                 seconds = by_all.get((owner, *kin))
-            told.append(self._newly_expected(person, owner, kin) if seconds is None else seconds)
-        return told
-
-    def _newly_expected(self, person: Person, owner: str, kin: Alike) -> float:
-        name, gpus, limit_s, share = kin
-        own, family = True, person.names.get(name)
-        if family is None or len(family.ordered) < KNOWN_AFTER:
-            own, family = False, self._broader(person, gpus)
-        told = max(10.0, self._blended(person, limit_s, share, family, own=own))
-        of_owner = family is not None and family is not self.runs
-        if of_owner and (not limit_s or len(person.estimates.ordered) >= _FEWEST_ESTIMATES):
-            known = self._told.setdefault(owner, {})  # its owner's past alone says what is expected of such a job
-            if len(known) > _MOST_TOLD:
-                known.clear()
-            known[kin] = told
-        else:
-            self._told_by_all[owner, name, gpus, limit_s, share] = told
+            if seconds is None:
+                name, gpus, limit_s, share = kin
+                own, family = True, person.names.get(name)
+                if family is None or len(family.ordered) < KNOWN_AFTER:
+                    own, family = False, self._broader(person, gpus)
+                seconds = self._blended(person, limit_s, share, family, own=own)
+                seconds = max(seconds, 10.0)
+                if family is not None and family is not self.runs and (not limit_s or corrects_alone):
+                    known = self._told.setdefault(owner, {})  # its owner's past alone says it
+                    if len(known) > _MOST_TOLD:
+                        known.clear()
+                    known[kin] = seconds
+                else:
+                    by_all[owner, name, gpus, limit_s, share] = seconds
+            told.append(seconds)
         return told
 
     def _broader(self, person: Person, gpus: int) -> Runs | None:
@@ -264,10 +264,10 @@ class History:
 
     def still_holds(self, outlook: Outlook, person: Person, elapsed_s: float) -> bool:
         """Whether it would be the same now, with what is known of the owner; its kin must be the same."""
-        of, of_all, _, since_s, until_s, _ = outlook
+        of_all = outlook.of_all
         return (
-            of is person
-            and since_s <= elapsed_s < until_s
+            outlook.person is person
+            and outlook.since_s <= elapsed_s < outlook.until_s
             and (of_all is None or of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
         )
 
@@ -309,9 +309,10 @@ class History:
         guessed = limit_s * self._correction(person.estimates, share)
         if family is None:
             return guessed
-        weight = 0.5 * min(1.0, len(family.ordered) / 6) if own else 0.15
+        count = len(family.ordered)
+        weight = (0.5 if count >= 6 else 0.5 * (count / 6)) if own else 0.15
         learned = family.log_typical if share == MIDDLE else math.log(max(1.0, family.quantile(share)))
-        return math.exp(weight * learned + (1 - weight) * math.log(max(1.0, guessed)))
+        return math.exp(weight * learned + (1 - weight) * math.log(guessed if guessed > 1.0 else 1.0))  # noqa: FURB136
 
     def _correction(self, estimates: Estimates, share: float) -> float:
         """What a user's estimate is worth in the light of that user's earlier ones, or of everybody's."""

@@ -52,16 +52,23 @@ class Group(NamedTuple):
 Lines = Mapping[LineKey, Line[Rank]]
 
 
+@dataclass(slots=True)
+class Known:
+    """What ``heads`` worked out of some lines, good as long as they are the same; ``before`` is what was of others."""
+
+    heads: Any = None
+    expected: Any = None
+    least: Any = None
+    before: Known | None = None
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The lines of one owner in a group.
-
-    known  what was worked out of them, good as long as they are the same; ``before`` is what was of earlier ones.
-    """
+    """The lines of one owner in a group."""
 
     lines: Lines
-    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    known: Known = field(default_factory=Known, compare=False, repr=False)
 
 
 @quick
@@ -182,12 +189,12 @@ class Queue:
         return merged
 
 
-def _inherited(before: Own | None) -> dict[str, Any]:
+def _inherited(before: Own | None) -> Known:
     """What was worked out of lines of which some have changed since: of the others it is still true."""
     if before is None:
-        return {}
+        return Known()
     known = before.known
-    return {"before": known if "heads" in known else known.get("before")}
+    return Known(before=known.before if known.heads is None else known)
 
 
 _Opened = dict[Group, dict[str, dict[LineKey, Line[Rank]]]]
