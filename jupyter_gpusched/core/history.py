@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from .frozen import quick, replace
+from .frozen import quick
 from .persistent import Map
 
 K = TypeVar("K")
@@ -163,14 +163,13 @@ class History:
             estimates=person.estimates if ratio is None else person.estimates.with_ratio(ratio),
             compute=person.compute if compute is None else _seen(_seen(person.compute, kin.name, compute), "", compute),
         )
-        return replace(
-            self,
+        told = self._told.copy()  # it stays good for the others, unless everybody's runs were used for it
+        told.pop(kin.owner, None)
+        return History(
             people=self.people.changed({kin.owner: person}),
             runs=self.runs.with_run(seconds, kept=_KEPT_OF_ALL),
             estimates=self.estimates if ratio is None else self.estimates.with_ratio(ratio),
-            # What was worked out stays good for the others, unless everybody's runs were used for it.
-            _told={owner: told for owner, told in self._told.items() if owner != kin.owner},
-            _told_by_all={},
+            _told=told,
         )
 
     def knows(self, owner: str, name: str) -> bool:
@@ -248,16 +247,20 @@ class History:
 
         before  what was said of the same run earlier; where its owner's past said too little, it does so still.
         """
-        person = self.people.get(kin.owner, _NOBODY)
-        told = None
-        if before is None or before.of_all is None or before.person is not person or elapsed_s < before.since_s:
-            for runs, _ in self._families(kin):
-                told = _told_of_longer(runs, elapsed_s, share)
-                if told is not None:
-                    return Outlook(person, runs if runs is self.runs else None, kin.limit_s, elapsed_s, *told)
-        else:
-            told = _told_of_longer(self.runs, elapsed_s, share)
-        return Outlook(person, self.runs, kin.limit_s, elapsed_s, *(told or (math.inf, None)))
+        owner, name, gpus, limit_s = kin
+        person, everybody = self.people.get(owner, _NOBODY), self.runs
+        families = [person.names.get(name, _NO_RUNS), person.by_gpus.get(gpus, _NO_RUNS), person.runs, everybody]
+        if before is not None and before.of_all is not None and before.person is person and elapsed_s >= before.since_s:
+            families = [everybody]
+        for runs in families:
+            ordered = runs.ordered
+            longer = bisect_right(ordered, elapsed_s)
+            left = len(ordered) - longer
+            if left >= _TRUSTED:  # of those that lasted longer: the shortest, and what this share does not exceed
+                of_all = everybody if runs is everybody else None
+                total_s = ordered[longer + min(left - 1, int(share * left))]
+                return Outlook(person, of_all, limit_s, elapsed_s, ordered[longer], total_s)
+        return Outlook(person, everybody, limit_s, elapsed_s, math.inf, None)
 
     def person(self, owner: str) -> Person:
         return self.people.get(owner, _NOBODY)
@@ -321,14 +324,6 @@ class History:
         if len(estimates.ordered) >= _FEWEST_ESTIMATES:
             return estimates.factor(share)
         return 0.5 if share <= 0.6 else 1.0
-
-
-def _told_of_longer(runs: Runs, elapsed_s: float, share: float) -> tuple[float, float] | None:
-    """Of runs that lasted longer, the shortest and the one that this share does not exceed; None = too few."""
-    ordered = runs.ordered
-    longer = bisect_right(ordered, elapsed_s)
-    left = len(ordered) - longer
-    return None if left < _TRUSTED else (ordered[longer], ordered[longer + min(left - 1, int(share * left))])
 
 
 _NO_RUNS = Runs()

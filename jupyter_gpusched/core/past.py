@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .frozen import replace
+from .frozen import quick, replace
 from .held import Held
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
@@ -26,6 +26,7 @@ _USUAL_LOAD = 0.85
 """A first-in-first-out queue keeps about so much of the memory busy."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Past:
     history: History = History()  # noqa: RUF009  frozen
@@ -65,13 +66,10 @@ class Past:
         since, until = begun(attempt), attempt.ended_at
         if since is None or until is None or until < since:
             return self
-        past = replace(
-            self, usage=self.usage.with_end(job.owner, part(job.request, attempt, capacity, settings), since, until)
-        )
+        usage = self.usage.with_end(job.owner, part(job.request, attempt, capacity, settings), since, until)
         if attempt.outcome not in TEACHES:
-            return past
-        history = past.history.with_run(kin_of(job), until - since, compute=job.compute)
-        return replace(past, history=history)
+            return Past(self.history, usage)
+        return Past(self.history.with_run(kin_of(job), until - since, compute=job.compute), usage)
 
     def share(self, owner: str, held: Held, capacity: int, settings: Settings, now: float) -> float:
         """A user's part of the machine of late, between 0 and 1."""

@@ -163,7 +163,7 @@ def _end_of(job: Job, was: tuple[Job, Outlook, float | None] | None, person: Per
         return now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
     before, since = was[1:] if was is not None and was[0] is job else (None, begun(job.attempts[-1]))
     elapsed_s = 0.0 if since is None else now - since
-    if before is not None and history.still_holds(before, person, elapsed_s):
+    if before is not None and before.total_s is None and history.still_holds(before, person, elapsed_s):
         return now + before.remaining_s(elapsed_s)
     outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE, before)
     state.held.outlooks[job.id] = job, outlook, since
