@@ -16,6 +16,7 @@ from .core.messages import Entry, Event
 from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
 from .core.operations import Operations
 from .core.report import Tally
+from .core.usage import Usage
 
 
 class Fenced(Exception):
@@ -71,27 +72,28 @@ class Store(Protocol):
         works: dict[JobId, Work],
         *,
         epoch: int,
-        committing: Callable[[], None] = lambda: None,
     ) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
-        works       what newly submitted jobs run, by job id.
-        committing  called when only the disk is waited for; it must return at once.
+        works  what newly submitted jobs run, by job id.
         Raises ``Fenced`` when another host has taken over, ``StoreUnavailable`` when the
         database cannot be written in time, ``DuplicateKey`` for a used idempotency key,
         ``Unwritable`` for a value that cannot be written down.
         """
 
-    def forget(self, tombstone: Job, *, by: str, use: Tally, at: float, epoch: int) -> Recorded:
+    def forget(self, tombstone: Job, *, by: str, use: Tally, share: Usage, at: float, epoch: int) -> Recorded:
         """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
 
-        by   who wants that.
-        use  what it had used, which is kept for its owner.
+        by     who wants that.
+        use    what it had used, which is kept for its owner; ``share`` what of it counts for its owner's rank.
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
 
     def gone_since(self, since: float) -> list[tuple[str, Tally]]:
         """Owners and what their deleted jobs had used, of those that were submitted since then, to the hour."""
+
+    def usage_of_gone(self) -> Usage:
+        """What deleted jobs had used of late: to delete them gives nobody a better place."""
 
     def prune(self, *, before: float, most: int, limit: int, epoch: int) -> int:
         """Delete up to ``limit`` of the oldest events that are older than ``before`` or more than ``most``.
@@ -208,6 +210,9 @@ class Launcher(Protocol):
 
         Never needed, never fails, never waits.
         """
+
+    def go(self, job_id: JobId, attempt: int) -> None:
+        """It is written down: what was prepared may run; ``launch`` follows. From any thread; never fails or waits."""
 
     def give_up(self, job_id: JobId, attempt: int) -> None:
         """It could not be written down. What was not prepared is no matter."""

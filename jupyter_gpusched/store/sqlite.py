@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from jupyter_gpusched.core.messages import Change, Entry, MachineChange
 from jupyter_gpusched.core.model import Job, JobId, Work
 from jupyter_gpusched.core.operations import Operations
 from jupyter_gpusched.core.report import Tally
+from jupyter_gpusched.core.usage import Usage
 from jupyter_gpusched.ports import Fenced, Recorded, StoreUnavailable
 
 from .failures import translated
-from .opening import Schema, connect, open_database, transaction
+from .opening import Schema, connect, lay_out_log, open_database, transaction
 from .queries import SQL
 
 _encoder = msgspec.json.Encoder()
@@ -32,6 +33,7 @@ _jobs = msgspec.json.Decoder(Job)
 _operations = msgspec.json.Decoder(Operations)
 _works = msgspec.json.Decoder(Work)
 _tallies = msgspec.json.Decoder(Tally)
+_usages = msgspec.json.Decoder(Usage)
 _details = msgspec.json.Decoder(dict[str, object])
 
 _CONDITIONS = {
@@ -62,6 +64,7 @@ class SqliteStore:
     def take_over(self, *, at: float, host: str) -> int:
         """Raise the host epoch and return it; from now on writes of older epochs raise ``Fenced``."""
         with self._write() as writer:
+            lay_out_log(self.path)
             epoch: int = writer.execute(SQL["epoch"]).fetchone()[0] + 1
             facts = [("epoch", epoch), ("host", host), ("host_since", at)]
             writer.executemany(SQL["set_meta"], facts)
@@ -83,12 +86,10 @@ class SqliteStore:
         works: dict[JobId, Work],
         *,
         epoch: int,
-        committing: Callable[[], None] = lambda: None,
     ) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
-        works       what newly submitted jobs run, by job id; these ids must be new.
-        committing  called when only the disk is waited for.
+        works  what newly submitted jobs run, by job id; these ids must be new.
         Raises ``Fenced``, ``StoreUnavailable``, ``DuplicateKey`` or ``Unwritable``. Source: ``schema.sql``.
         """
         with translated(self.path):
@@ -110,17 +111,16 @@ class SqliteStore:
                     for seq, (change, state) in enumerate(written, first)
                 ],
             )
-            committing()
         return [
             Recorded(seq, change.job if isinstance(change, Change) else None, change.kind, change.at, change.detail)
             for seq, change in enumerate(changes, first)
         ]
 
-    def forget(self, tombstone: Job, *, by: str, use: Tally, at: float, epoch: int) -> Recorded:
+    def forget(self, tombstone: Job, *, by: str, use: Tally, share: Usage, at: float, epoch: int) -> Recorded:
         """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
 
-        by   who wants that.
-        use  what it had used, which is kept for its owner.
+        by     who wants that.
+        use    what it had used, which is kept for its owner; ``share`` what of it counts for its owner's rank.
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
         detail: dict[str, object] = {"by": by}
@@ -133,6 +133,8 @@ class SqliteStore:
             for (earlier,) in writer.execute(SQL["tally_of_gone"], (hour, owner)).fetchall():
                 use = use.plus(_tallies.decode(earlier))
             writer.execute(SQL["set_tally_of_gone"], (hour, owner, _encode(use)))
+            together = _usage_of_gone(writer).joined(share)
+            writer.execute(SQL["set_meta"], ("usage_of_gone", _encode(together)))
             row = (seq, at, tombstone.id, "deleted", _encode(detail), _encode(tombstone))
             writer.execute(SQL["append_event"], row)
         return Recorded(seq, tombstone, "deleted", at, detail)
@@ -172,6 +174,11 @@ class SqliteStore:
     def gone_since(self, since: float) -> list[tuple[str, Tally]]:
         """Owners and what their deleted jobs had used, of those that were submitted since then, to the hour."""
         return [(owner, _tallies.decode(tally)) for owner, tally in self._rows(SQL["gone_since"], (_hour(since),))]
+
+    def usage_of_gone(self) -> Usage:
+        """What deleted jobs had used of late."""
+        with self._read() as reader:
+            return _usage_of_gone(reader)
 
     def ended(self, limit: int) -> list[Job]:
         """The most recently submitted of the jobs that have left the scheduler."""
@@ -329,6 +336,11 @@ def _job_id(change: Entry) -> JobId | None:
 def _pruned_to(connection: sqlite3.Connection) -> int:
     row = connection.execute(SQL["pruned_to"]).fetchone()
     return row[0] if row else 0
+
+
+def _usage_of_gone(connection: sqlite3.Connection) -> Usage:
+    row = connection.execute(SQL["usage_of_gone"]).fetchone()
+    return _usages.decode(row[0]) if row else Usage()
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:

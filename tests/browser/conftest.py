@@ -20,7 +20,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -46,8 +46,12 @@ EXPECTED = re.compile(
     r"WebSocket connection to|net::ERR_|/gpusched/api/.*Failed to load resource: .* status of (403|404|422)"
 )
 """What the browser says of servers that tests kill, and of refusals, which are answers: it always calls them errors."""
-NOT_OURS = re.compile(r"/notebook_core\..*|Could not restore the debugger state")
-"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends."""
+NOT_OURS = re.compile(
+    r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id"
+    r"|^Error: Disposed\n"
+)
+"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends, a
+widget's message to a page that was loaded anew, a notebook that is closed while its kernel starts."""
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) {
@@ -127,13 +131,19 @@ class Lab:
     """JupyterLab in a process and a home of its own."""
 
     def __init__(
-        self, home: Path, runtime: str, prepare: Callable[[Path], None] | None = None, *, base: str = ""
+        self,
+        home: Path,
+        runtime: str,
+        prepare: Callable[[Path], None] | None = None,
+        *,
+        base: str = "",
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home
         self.root = home / "work"
         self.root.mkdir()
         self.log = home / "server.log"
-        self.environ = _environment(home, runtime)
+        self.environ = _environment(home, runtime) | dict(environ or {})
         _configure(home)
         if prepare:
             prepare(home)
@@ -158,8 +168,8 @@ class Lab:
 
     def answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
-        with contextlib.suppress(OSError):
-            return bool(self.ask("gpus")["items"])
+        with contextlib.suppress(OSError):  # it has looked for cards, and knows them or why there are none
+            return bool(self.ask("gpus")["items"] or self.ask("health")["gpu_cause"])
         return False
 
     def kill(self) -> None:
@@ -246,9 +256,15 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running(home: Path, prepare: Callable[[Path], None] | None = None, *, base: str = "") -> Iterator[Lab]:
+def running(
+    home: Path,
+    prepare: Callable[[Path], None] | None = None,
+    *,
+    base: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Lab]:
     runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
-    lab = Lab(home, runtime, prepare, base=base)
+    lab = Lab(home, runtime, prepare, base=base, environ=environ)
     try:
         wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
         yield lab
@@ -259,12 +275,20 @@ def running(home: Path, prepare: Callable[[Path], None] | None = None, *, base: 
 
 
 @pytest.fixture(scope="module")
-def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """The same for all modules but those with a ``BASE``, a ``prepare(home)`` or the wish for an ``OWN_LAB``."""
+def environ() -> dict[str, str]:
+    """What a module has its server know from its environment, as a fixture of its own in place of this one."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def lab(
+    chromium: Any, environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """The same for all modules but those with a ``BASE``, an ``environ``, a ``prepare(home)`` or an ``OWN_LAB``."""
     home = tmp_path_factory.mktemp("lab")
     prepare, base = getattr(request.module, "prepare", None), getattr(request.module, "BASE", "")
-    if prepare or base or getattr(request.module, "OWN_LAB", False):
-        with running(home, prepare, base=base) as own:
+    if prepare or base or environ or getattr(request.module, "OWN_LAB", False):
+        with running(home, prepare, base=base, environ=environ) as own:
             yield own
         return
     lab = SHARED.get("lab", lambda: running(home))
