@@ -21,9 +21,11 @@ import jupyter_gpusched as gs
 from jupyter_gpusched import cli, magics, openapi, options, submitting, wire
 from jupyter_gpusched.core.machine import diagram
 from jupyter_gpusched.core.model import Phase
+from jupyter_gpusched.core.state import State
 from jupyter_gpusched.hosts.daemon import Serve
 from jupyter_gpusched.hosts.hub_service import HubServe
 from jupyter_gpusched.settings import GpuSched
+from jupyter_gpusched.telemetry import Counts, Machine
 
 TARGET = Path(__file__).parent / "reference.md"
 
@@ -160,6 +162,7 @@ def reference() -> str:
         ("Phases and reasons", _phases()),
         ("REST", _rest()),
         ("Events", _EVENTS + _fields(*openapi.FRAMES)),
+        ("Metrics", _metrics()),
         (
             "Views",
             _fields(
@@ -394,6 +397,22 @@ def _rest() -> str:
         + "\nEvery refusal is `{\"error\": {\"code\", \"message\", \"field\", \"hint\"}}`:\n\n"
         + table(["code", "status", "meaning"], errors)
     )  # fmt: skip
+
+
+def metrics() -> list[tuple[str, str, str]]:
+    """Each metric that is told: name as it is written, kind, meaning."""
+    nothing = Machine(State.begin(GpuSched().settings()), 0.0, [], [], Counts(), simulated=True, writable=True)
+    endings = {"counter": "_total", "info": "_info"}
+    return [(one.name + endings.get(one.type, ""), one.type, one.documentation) for one in nothing.collect()]
+
+
+def _metrics() -> str:
+    rows = [(f"`{name}`", kind, words) for name, kind, words in metrics()]
+    return (
+        "`GET metrics`, in the text form of Prometheus ([how to read it](how-to/run-the-machine.md#monitoring)).\n"
+        "Those of cards have the labels `gpu` (its number), `uuid` and `name`; `gpusched_gpu_health` also `status`.\n\n"
+        + table(["metric", "kind", "meaning"], rows)
+    )
 
 
 def _query(operation: openapi.Operation) -> str:

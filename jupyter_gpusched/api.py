@@ -29,6 +29,7 @@ from .reading import LogHandler, OfJob, OutputsHandler, ResultHandler
 from .respec import spec_of
 from .submission import read_order, read_submission
 from .targets import find
+from .telemetry import MEDIA, Machine, exposition
 from .wire import PREFIX
 
 LONGEST_WAIT_S = 30.0
@@ -243,6 +244,25 @@ class JobEventsHandler(OfJob):
         self.answer(wire.JobEvents(items=items, next_cursor=cursor))
 
 
+class MetricsHandler(Handler):
+    """GET metrics: the machine as Prometheus reads it."""
+
+    async def get(self) -> None:
+        engine, views = self.desk.engine, self.views()
+        machine = Machine(
+            views.state,
+            views.now,
+            self.desk.card_frames.of(views),
+            views.alerts(),
+            self.desk.counts,
+            simulated=engine.gpus.simulated,
+            writable=engine.store_cause is None,
+        )
+        text = await anyio.to_thread.run_sync(exposition, machine)
+        self.set_header("Content-Type", MEDIA)
+        self.finish(text)
+
+
 class OpenApiHandler(Handler):
     """GET openapi.json: this interface, for programs."""
 
@@ -284,6 +304,7 @@ PATHS: list[tuple[str, type[Handler]]] = [
     ("admin/report", ReportHandler),
     ("admin/events", LogOfEventsHandler),
     ("events", EventsHandler),
+    ("metrics", MetricsHandler),
     ("openapi.json", OpenApiHandler),
 ]
 

@@ -47,6 +47,7 @@ from .readers import Readers
 from .refusals import STATUS, Conflict, GivesWay, MethodNotAllowed, TooLarge, TooManyRequests, TooMuchAtOnce
 from .standings import Standings
 from .tail import Tail
+from .telemetry import Counts
 from .views import Views
 
 LARGEST_BODY = wire.LARGEST_PAYLOAD * 4 // 3 + 2**20
@@ -89,9 +90,11 @@ class Desk:
     neighbours: Neighbours = field(default_factory=Neighbours)
     readers: Readers = field(default_factory=Readers)
     card_frames: CardFrames = field(default_factory=CardFrames)
+    counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.engine)
+        self.engine.observers.append(self.counts.observe)
 
     @property
     def largest_body(self) -> int:

@@ -220,10 +220,10 @@ class Engine:
             raise IllegalTransition(job, self.forget)
         tombstone = replace(job, name="", message=None, notebook=None, tags=(), attempts=(), idempotency_key=None)
         at = self.clock()
-        use = tally_of(job, at)
+        use, share = tally_of(job, at), Past.of([job], self.state.gpus.values(), self.settings).usage
         try:
             recorded = await self._written(
-                lambda: self.store.forget(tombstone, by=by, use=use, at=at, epoch=self._epoch)
+                lambda: self.store.forget(tombstone, by=by, use=use, share=share, at=at, epoch=self._epoch)
             )
         except Fenced:
             self.fenced.set()
@@ -323,13 +323,14 @@ class Engine:
             if job.phase is Phase.STOPPING and job.stop is not None and job.stop.reason != "stragglers":
                 self._launcher.stop(job, job.attempt, job.stop.reason, job.stop.grace_s, self.folder(job.id))
         ended = await anyio.to_thread.run_sync(self.store.ended, REMEMBERED_JOBS)
-        past, streaks = Past.of([*ended, *jobs], (), self.settings), since(ended)
+        gone = await anyio.to_thread.run_sync(self.store.usage_of_gone)
+        past, streaks = Past.of([*ended, *jobs], (), self.settings, gone), since(ended)
         self.state = State.begin(self.settings, jobs, (), operations, past, streaks=streaks)
         # Known before the first request: a submission must not be refused for cards not yet looked at. But jobs
         # that run must not wait for a driver that does not answer: then submissions alone do (``cards_seen``).
         with anyio.move_on_after(FIRST_LOOK_S if any(job.phase.active for job in jobs) else None) as look:
             gpus = await self._sample()
-            past = Past.of([*ended, *jobs], gpus, self.settings)
+            past = Past.of([*ended, *jobs], gpus, self.settings, gone)
             self.state = State.begin(self.settings, jobs, gpus, operations, past, streaks=streaks)
             self.post(Sampled(gpus))
         if look.cancelled_caught:

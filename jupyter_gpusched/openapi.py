@@ -188,6 +188,8 @@ OPERATIONS = (
               administration.Log, query=_OF_LOG_OF_EVENTS, refuses=(422,)),
     Operation("get", "events", "What happens, one JSON object a line, without end. Empty lines keep it alive.", 200,
               FRAMES, media="application/x-ndjson", query=(_SINCE, _ALL_USERS), refuses=(422,)),
+    Operation("get", "metrics", "Cards, queue and waits in the text form of Prometheus. No label names anybody.", 200,
+              _TEXT, media="text/plain"),
     Operation("get", "openapi.json", "This document.", 200, {"type": "object"}),
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from .core.messages import Entry, Event
 from .core.model import BadRequest, Gpu, Grant, Job, JobId, Unavailable, Work
 from .core.operations import Operations
 from .core.report import Tally
+from .core.usage import Usage
 
 
 class Fenced(Exception):
@@ -82,16 +83,19 @@ class Store(Protocol):
         ``Unwritable`` for a value that cannot be written down.
         """
 
-    def forget(self, tombstone: Job, *, by: str, use: Tally, at: float, epoch: int) -> Recorded:
+    def forget(self, tombstone: Job, *, by: str, use: Tally, share: Usage, at: float, epoch: int) -> Recorded:
         """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
 
-        by   who wants that.
-        use  what it had used, which is kept for its owner.
+        by     who wants that.
+        use    what it had used, which is kept for its owner; ``share`` what of it counts for its owner's rank.
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
 
     def gone_since(self, since: float) -> list[tuple[str, Tally]]:
         """Owners and what their deleted jobs had used, of those that were submitted since then, to the hour."""
+
+    def usage_of_gone(self) -> Usage:
+        """What deleted jobs had used of late: to delete them gives nobody a better place."""
 
     def prune(self, *, before: float, most: int, limit: int, epoch: int) -> int:
         """Delete up to ``limit`` of the oldest events that are older than ``before`` or more than ``most``.

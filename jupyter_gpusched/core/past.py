@@ -33,14 +33,17 @@ class Past:
     usage: Usage = Usage()  # noqa: RUF009
 
     @classmethod
-    def of(cls, jobs: Iterable[Job], gpus: Iterable[Gpu], settings: Settings) -> Past:
-        """What these ended jobs teach; the most recent ones are enough."""
+    def of(cls, jobs: Iterable[Job], gpus: Iterable[Gpu], settings: Settings, gone: Usage = Usage()) -> Past:  # noqa: B008  frozen
+        """What these ended jobs teach; the most recent ones are enough.
+
+        gone  who has used how much by jobs of which nothing else is known any more.
+        """
         past, known = cls(), {gpu.uuid: gpu for gpu in gpus}
         ended = [(attempt.ended_at, job.id, job, attempt) for job in jobs for attempt in job.attempts]
         for at, _, job, attempt in sorted((e for e in ended if e[0] is not None), key=lambda e: (e[0] or 0.0, e[1])):
             if at is not None and attempt.outcome is not None:
                 past = past.with_attempt(job, attempt, machine(known.values()), settings)
-        return past
+        return replace(past, usage=past.usage.joined(gone)) if gone.ended else past
 
     def after(
         self,

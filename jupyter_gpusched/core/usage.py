@@ -61,6 +61,17 @@ class Usage:
         kept[owner] = (share * _decay(until - at) + gained, until)
         return Usage(kept)
 
+    def joined(self, other: Usage) -> Usage:
+        """What both tell of together, as of the latest moment that either knows."""
+        latest = max((at for one in (self, other) for _, at in one.ended.values()), default=0.0)
+        shares = {
+            who: sum(
+                share * _decay(latest - at) for share, at in (one.ended.get(who, _NOTHING) for one in (self, other))
+            )
+            for who in (*self.ended, *other.ended)
+        }
+        return Usage({who: (share, latest) for who, share in shares.items() if share > _FORGOTTEN})
+
     def share(self, owner: str, holding: Holding, now: float) -> float:
         """A user's share now, with what that one is holding."""
         share, at = self.ended.get(owner, _NOTHING)

@@ -42,6 +42,9 @@ ON CONFLICT (hour, owner) DO UPDATE SET tally = excluded.tally;
 -- gone_since: what deleted jobs had used that were submitted in an hour or later
 SELECT owner, tally FROM gone WHERE hour >= ? ORDER BY hour, owner;
 
+-- usage_of_gone: what deleted jobs had used of late, by owner; no row before the first
+SELECT value FROM meta WHERE key = 'usage_of_gone';
+
 -- operations: what was decided about the machine itself; no row before the first decision
 SELECT value FROM meta WHERE key = 'operations';
 

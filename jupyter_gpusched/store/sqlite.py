@@ -21,6 +21,7 @@ from jupyter_gpusched.core.messages import Change, Entry, MachineChange
 from jupyter_gpusched.core.model import Job, JobId, Work
 from jupyter_gpusched.core.operations import Operations
 from jupyter_gpusched.core.report import Tally
+from jupyter_gpusched.core.usage import Usage
 from jupyter_gpusched.ports import Fenced, Recorded, StoreUnavailable
 
 from .failures import translated
@@ -32,6 +33,7 @@ _jobs = msgspec.json.Decoder(Job)
 _operations = msgspec.json.Decoder(Operations)
 _works = msgspec.json.Decoder(Work)
 _tallies = msgspec.json.Decoder(Tally)
+_usages = msgspec.json.Decoder(Usage)
 _details = msgspec.json.Decoder(dict[str, object])
 
 _CONDITIONS = {
@@ -116,11 +118,11 @@ class SqliteStore:
             for seq, change in enumerate(changes, first)
         ]
 
-    def forget(self, tombstone: Job, *, by: str, use: Tally, at: float, epoch: int) -> Recorded:
+    def forget(self, tombstone: Job, *, by: str, use: Tally, share: Usage, at: float, epoch: int) -> Recorded:
         """Delete a job, what it ran and its history; one event ``deleted`` with ``tombstone`` takes their place.
 
-        by   who wants that.
-        use  what it had used, which is kept for its owner.
+        by     who wants that.
+        use    what it had used, which is kept for its owner; ``share`` what of it counts for its owner's rank.
         Raises ``Fenced`` or ``StoreUnavailable``; then nothing was deleted.
         """
         detail: dict[str, object] = {"by": by}
@@ -133,6 +135,8 @@ class SqliteStore:
             for (earlier,) in writer.execute(SQL["tally_of_gone"], (hour, owner)).fetchall():
                 use = use.plus(_tallies.decode(earlier))
             writer.execute(SQL["set_tally_of_gone"], (hour, owner, _encode(use)))
+            together = _usage_of_gone(writer).joined(share)
+            writer.execute(SQL["set_meta"], ("usage_of_gone", _encode(together)))
             row = (seq, at, tombstone.id, "deleted", _encode(detail), _encode(tombstone))
             writer.execute(SQL["append_event"], row)
         return Recorded(seq, tombstone, "deleted", at, detail)
@@ -172,6 +176,11 @@ class SqliteStore:
     def gone_since(self, since: float) -> list[tuple[str, Tally]]:
         """Owners and what their deleted jobs had used, of those that were submitted since then, to the hour."""
         return [(owner, _tallies.decode(tally)) for owner, tally in self._rows(SQL["gone_since"], (_hour(since),))]
+
+    def usage_of_gone(self) -> Usage:
+        """What deleted jobs had used of late."""
+        with self._read() as reader:
+            return _usage_of_gone(reader)
 
     def ended(self, limit: int) -> list[Job]:
         """The most recently submitted of the jobs that have left the scheduler."""
@@ -329,6 +338,11 @@ def _job_id(change: Entry) -> JobId | None:
 def _pruned_to(connection: sqlite3.Connection) -> int:
     row = connection.execute(SQL["pruned_to"]).fetchone()
     return row[0] if row else 0
+
+
+def _usage_of_gone(connection: sqlite3.Connection) -> Usage:
+    row = connection.execute(SQL["usage_of_gone"]).fetchone()
+    return _usages.decode(row[0]) if row else Usage()
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:

@@ -3,7 +3,7 @@
 
 import { elementOf, hasFailed } from './arraywords';
 import { JobView } from './wire';
-import { isFinal, sentence } from './words';
+import { hasSentence, isFinal } from './words';
 
 export type Group = 'running' | 'waiting' | 'today' | 'earlier';
 export type Filter = 'all' | 'running' | 'waiting' | 'ended' | 'failed';
@@ -43,39 +43,39 @@ export function rowsOf(
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const groups: Record<Group, JobView[]> = { running: [], waiting: [], today: [], earlier: [] };
   const line = new Set<number>();
+  let last = 0;
   for (const view of views) {
     if (view.phase === 'queued' && view.in_line && view.position !== null) {
       line.add(view.position);
+      last = Math.max(last, view.position);
     }
     if (passes(view, filter) && words.every(word => named(view).includes(word))) {
       groups[groupOf(view, today)].push(view);
     }
   }
-  const others = line.size ? Math.max(...line) - line.size : 0;
+  const others = last - line.size;
   const arrays = arraysOf(groups);
-  const last = Number.MAX_SAFE_INTEGER;
-  groups.running.sort((a, b) => (a.started_at ?? last) - (b.started_at ?? last));
-  groups.waiting.sort((a, b) => (a.position ?? last) - (b.position ?? last) || a.submitted_at - b.submitted_at);
+  const never = Number.MAX_SAFE_INTEGER;
+  groups.running.sort((a, b) => (a.started_at ?? never) - (b.started_at ?? never));
+  groups.waiting.sort((a, b) => (a.position ?? never) - (b.position ?? never) || a.submitted_at - b.submitted_at);
   groups.today.sort(newestFirst);
   groups.earlier.sort(newestFirst);
   const told = new Set<string>();
   return GROUPS.flatMap((group): Row[] => {
-    const rows = groups[group].flatMap((view): Row[] => {
-      const elements = view.array_id === null ? undefined : arrays.get(view.array_id);
-      if (view.array_id === null || !elements || elements.length < 2) {
-        return [{ kind: 'job', group, view, element: null }];
-      }
+    const rows: Row[] = [];
+    for (const view of groups[group]) {
       const id = view.array_id;
-      if (told.has(id)) {
-        return [];
+      const elements = id === null ? undefined : arrays.get(id);
+      if (id === null || !elements || elements.length < 2) {
+        rows.push({ kind: 'job', group, view, element: null });
+      } else if (!told.has(id)) {
+        told.add(id);
+        rows.push({ kind: 'array', group, id, views: elements, open: open.has(id) });
+        if (open.has(id)) {
+          elementRows(elements, element => groupOf(element, today)).forEach(row => rows.push(row));
+        }
       }
-      told.add(id);
-      const array: Row = { kind: 'array', group, id, views: elements, open: open.has(id) };
-      if (!array.open) {
-        return [array];
-      }
-      return [array, ...elementRows(elements, view => groupOf(view, today))];
-    });
+    }
     const head = { kind: 'group', group, count: groups[group].length, others: group === 'waiting' ? others : 0 } as const;
     return rows.length ? [head, ...rows] : [];
   });
@@ -123,7 +123,7 @@ export function heightOf(row: Row): number {
   if (row.kind === 'group') {
     return GROUP_PX;
   }
-  const told = row.kind === 'array' ? row.views.some(hasFailed) : sentence(row.view) !== '';
+  const told = row.kind === 'array' ? row.views.some(hasFailed) : hasSentence(row.view);
   return told ? TALL_PX : JOB_PX;
 }
 

@@ -89,8 +89,9 @@ export function ownJobs({ jobs, health }: State): State['jobs'] {
   if (known?.health === health) {
     return known.own;
   }
-  const own = new Map([...jobs].filter(([, view]) => !isStrange(view, health)));
-  const found = { health, own: own.size === jobs.size ? jobs : own };
+  const strange = [...jobs.values()].some(view => isStrange(view, health));
+  const own = strange ? new Map([...jobs].filter(([, view]) => !isStrange(view, health))) : jobs;
+  const found = { health, own };
   owns.set(jobs, found);
   return found.own;
 }

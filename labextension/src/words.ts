@@ -116,6 +116,18 @@ export function sentence(view: JobView): string {
   return view.overuse_mib ? trans.__('uses %1 more than it asked for', mib(view.overuse_mib)) : '';
 }
 
+/** Whether there is a sentence; without making it, since it is asked of each of thousands whenever one of them changes. */
+export function hasSentence(view: JobView): boolean {
+  if (view.phase === 'queued') {
+    return view.waiting !== '' || !!(view.position && view.in_line);
+  }
+  if (isFinal(view)) {
+    const why = view.message ?? view.reason;
+    return view.phase !== 'succeeded' && (view.exit_code !== null || view.signal !== null || !!why);
+  }
+  return !!view.overuse_mib;
+}
+
 /** When it is expected to start, and between which moments, if anybody can say. */
 export function expected(view: JobView, now: number): string {
   const at = view.phase === 'queued' ? view.estimated_start : null;

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { sharesOf, whyKept } from '../src/shares';
 import { speak, trans } from '../src/translation';
 import { GpuView } from '../src/wire';
-import { expected, holding, lasted, little, mib, moment, phaseName, progressed, reserved, seconds, sentence, wants } from '../src/words';
+import { expected, hasSentence, holding, lasted, little, mib, moment, phaseName, progressed, reserved, seconds, sentence, wants } from '../src/words';
 import { gpu, holder, job } from './views';
 
 test('missing is n/a and never zero', () => {
@@ -32,6 +32,25 @@ test('what a job asks for', () => {
   assert.equal(wants(job('a', { gpus_requested: 2 })), '4.0G on each of 2 GPUs');
   assert.equal(wants(job('a', { gpus_requested: 2, vram_mib: null })), '2 whole GPUs');
   assert.equal(wants(job('a', { gpus_requested: 0 })), 'no GPU');
+});
+
+test('whether there is something to say is known without saying it', () => {
+  const views = [
+    job('a', { waiting: null }),
+    job('a', { waiting: '', position: null }),
+    job('a', { waiting: '', position: 3 }),
+    job('a', { waiting: '', position: 3, in_line: false }),
+    job('a', { phase: 'running' }),
+    job('a', { phase: 'running', overuse_mib: 12 }),
+    job('a', { phase: 'succeeded', exit_code: 0, message: 'well' }),
+    job('a', { phase: 'failed', exit_code: null }),
+    job('a', { phase: 'failed', exit_code: null, message: '', reason: 'lost' }),
+    job('a', { phase: 'failed', exit_code: 3 }),
+    job('a', { phase: 'cancelled', exit_code: null, signal: 9 }),
+    job('a', { phase: 'lost', exit_code: null, reason: 'rebooted' })
+  ];
+  assert.deepEqual(views.map(hasSentence), views.map(view => sentence(view) !== ''));
+  assert.equal(new Set(views.map(hasSentence)).size, 2);
 });
 
 test('a waiting job says why, where it stands and when it is expected to start', () => {

@@ -71,6 +71,7 @@ TABLE = [
     Row("GET", "admin/report", 200, for_admins=True),
     Row("GET", "admin/events", 200, for_admins=True),
     Row("GET", "events", 200),
+    Row("GET", "metrics", 200),
     Row("GET", "openapi.json", 200),
 ]
 OF_JOBS = [row for row in TABLE if "{id}" in row.path and not row.for_admins]

@@ -158,7 +158,7 @@ def test_without_the_token_every_door_is_closed_and_the_answer_says_how_to_open_
 
 def test_methods_and_errors_pass_through(server, client, command):
     assert server.ask("PUT", "jobs", b"{}")[1]["error"]["code"] == "method_not_allowed"
-    assert server.ask("GET", "metrics")[0] == 404
+    assert server.ask("GET", "leases")[0] == 404
     job_id = client.submit(command("true", gpus=2, vram="1G"))
     client.wait(job_id)
     wait_for(lambda: not any(gpu["holders"] for gpu in client.gpus()), "the memory is not freed")

@@ -64,7 +64,7 @@ def test_the_document_is_served_and_names_every_type_it_uses(rest):
     assert used <= set(served.json["components"]["schemas"])
 
 
-@pytest.mark.parametrize("path", ["leases", "metrics", "", "jobs/", "jobs/a/b/c/d"])
+@pytest.mark.parametrize("path", ["leases", "metrics/x", "", "jobs/", "jobs/a/b/c/d"])
 def test_what_is_not_there_answers_404_in_json(rest, path):
     refused = rest("GET", path)
     assert refused.status == 404

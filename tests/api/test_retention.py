@@ -9,6 +9,7 @@ from many_users import lab
 from waiting import wait_for
 
 from jupyter_gpusched import service
+from jupyter_gpusched.core.usage import Holding
 from jupyter_gpusched.retention import keep_clearing
 from jupyter_gpusched.tending import DAY_S
 
@@ -41,6 +42,27 @@ def test_what_ended_long_ago_is_deleted_with_its_folder_and_what_still_runs_is_n
         assert host.ask("ann", "GET", f"jobs/{running}").json["phase"] == "running", "submitted before them"
         deleted = [one for one in host.ask("root2", "GET", "admin/events").json["items"] if one["kind"] == "deleted"]
         assert [one["job_id"] for one in deleted] == old, "the oldest first"
+
+
+def test_to_delete_what_has_ended_gives_nobody_a_better_place_also_not_after_a_restart(kept):
+    def share(host):
+        """Of ann's, as it counts at this moment."""
+        return host.desk.engine.state.past.usage.share("ann", Holding(), 0.0)
+
+    with kept() as host:
+        jobs = [ended(host, "ann", "sleep", "0.2", gpus=2) for _ in range(2)]
+        had = share(host)
+        assert had > 0
+        for job in jobs:
+            wait_for(lambda job=job: host.ask("ann", "DELETE", f"jobs/{job}").status == 204, "it is not let go")
+    with kept() as host:
+        assert gone(host, "ann", jobs[0])
+        assert share(host) == pytest.approx(had, rel=1e-3)
+        more = ended(host, "ann", "sleep", "0.2", gpus=2)
+        had = share(host)
+        wait_for(lambda: host.ask("ann", "DELETE", f"jobs/{more}").status == 204, "it is not let go")
+    with kept() as host:
+        assert share(host) == pytest.approx(had, rel=1e-3)
 
 
 def test_a_job_after_which_another_is_to_start_stays(kept):

@@ -9,6 +9,7 @@ from jupyter_gpusched.core.alerts import settle
 from jupyter_gpusched.core.messages import Placed, Quarantined, Sampled, Started, Submitted
 from jupyter_gpusched.core.model import Foreign, Opener
 from jupyter_gpusched.core.state import State, apply
+from jupyter_gpusched.telemetry import Counts, Machine, exposition
 from jupyter_gpusched.views import Views
 from tests.core.conftest import SETTINGS, G, card, grant, job
 
@@ -45,6 +46,18 @@ def test_another_sees_that_a_card_is_idle_and_held_but_neither_job_nor_notebook(
     assert not any("secret" in alert.message or "aaaa0001" in alert.message for alert in alerts)
     (process,) = [holder for holder in shown("bob").gpus()[0].holders if holder.kind == "foreign"]
     assert (process.user, process.pid, process.notebook) == ("ann", 4711, None)
+
+
+def test_monitoring_counts_the_alerts_that_whoever_asks_may_read():
+    def counted(user):
+        views = shown(user)
+        machine = Machine(views.state, 1900.0, views.gpus(), views.alerts(), Counts(), simulated=False, writable=True)
+        return exposition(machine).decode()
+
+    of_a_job = 'gpusched_alerts{kind="idle_job"'
+    assert of_a_job in counted("ann")
+    assert of_a_job not in counted("bob")
+    assert 'gpusched_alerts{kind="idle_kernel",severity="warning"} 1.0' in counted("bob")
 
 
 def unattributed():

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -122,13 +122,19 @@ class Lab:
     """JupyterLab in a process and a home of its own."""
 
     def __init__(
-        self, home: Path, runtime: str, prepare: Callable[[Path], None] | None = None, *, base: str = ""
+        self,
+        home: Path,
+        runtime: str,
+        prepare: Callable[[Path], None] | None = None,
+        *,
+        base: str = "",
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home
         self.root = home / "work"
         self.root.mkdir()
         self.log = home / "server.log"
-        self.environ = _environment(home, runtime)
+        self.environ = _environment(home, runtime) | dict(environ or {})
         _configure(home, [NEWS] if base or prepare else [NEWS, *NEEDLESS])
         if prepare:
             prepare(home)
@@ -154,8 +160,8 @@ class Lab:
 
     def answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
-        with contextlib.suppress(OSError):
-            return bool(self.ask("gpus")["items"])
+        with contextlib.suppress(OSError):  # it has looked for cards, and knows them or why there are none
+            return bool(self.ask("gpus")["items"] or self.ask("health")["gpu_cause"])
         return False
 
     def kill(self) -> None:
@@ -241,9 +247,15 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running(home: Path, prepare: Callable[[Path], None] | None = None, *, base: str = "") -> Iterator[Lab]:
+def running(
+    home: Path,
+    prepare: Callable[[Path], None] | None = None,
+    *,
+    base: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Lab]:
     runtime = tempfile.mkdtemp(prefix="gs-")  # short: a socket's path may have 107 bytes
-    lab = Lab(home, runtime, prepare, base=base)
+    lab = Lab(home, runtime, prepare, base=base, environ=environ)
     try:
         wait_for(lab.answers, "JupyterLab does not start", deadline_s=90)
         yield lab
@@ -254,12 +266,20 @@ def running(home: Path, prepare: Callable[[Path], None] | None = None, *, base: 
 
 
 @pytest.fixture(scope="module")
-def lab(chromium: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """The same for all modules but those with a ``BASE``, a ``prepare(home)`` or the wish for an ``OWN_LAB``."""
+def environ() -> dict[str, str]:
+    """What a module has its server know from its environment, as a fixture of its own in place of this one."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def lab(
+    chromium: Any, environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """The same for all modules but those with a ``BASE``, an ``environ``, a ``prepare(home)`` or an ``OWN_LAB``."""
     home = tmp_path_factory.mktemp("lab")
     prepare, base = getattr(request.module, "prepare", None), getattr(request.module, "BASE", "")
-    if prepare or base or getattr(request.module, "OWN_LAB", False):
-        with running(home, prepare, base=base) as own:
+    if prepare or base or environ or getattr(request.module, "OWN_LAB", False):
+        with running(home, prepare, base=base, environ=environ) as own:
             yield own
         return
     lab = SHARED.get("lab", lambda: running(home))

@@ -92,6 +92,21 @@ def test_a_share_of_several_holdings_is_the_sum_of_what_each_has_gained():
     assert Usage().share("ann", Holding.of(held), now) == pytest.approx(each)
 
 
+def test_two_accounts_of_who_used_how_much_are_as_good_as_one():
+    ends = [("ann", 0.5, 0.0, 3600.0), ("bob", 1.0, 3600.0, 4000.0), ("ann", 0.25, 4000.0, 9000.0)]
+    together = Usage()
+    for end in ends:
+        together = together.with_end(*end)
+    for apart in ((0,), (1,), (2,), (0, 1), ()):
+        some, rest = Usage(), Usage()
+        for number, end in enumerate(ends):
+            some, rest = (some.with_end(*end), rest) if number in apart else (some, rest.with_end(*end))
+        for who in ("ann", "bob", "eve"):
+            expected = together.share(who, Holding(), 10000.0)
+            assert some.joined(rest).share(who, Holding(), 10000.0) == pytest.approx(expected, abs=1e-6), apart
+    assert Usage({"ann": (0.5, 0.0)}).joined(Usage({"bob": (0.5, 100 * HALF_LIFE_S)})).ended.keys() == {"bob"}
+
+
 def test_who_had_how_much_is_learned_while_no_card_answers_and_is_never_more_than_all():
     one = job(vram=6 * G)
     held = replace(grant(one, since=0.0), total=24 * G)

@@ -45,6 +45,7 @@ def test_every_option_magic_command_setting_and_address_is_in_the_reference(gene
     wanted += [f"%{name}" for name in vars(magics.GpuMagics) if name.startswith("gpu")]
     wanted += [f"`{name}" for name, _, _ in generator.commands()]
     wanted += [f"{operation.method.upper()} {operation.path}" for operation in OPERATIONS]
+    wanted += [f"`{name}`" for name, _, _ in generator.metrics()]
     wanted += [f"`{field}`" for field in wire.JobSpec.__struct_fields__]
     assert [word for word in wanted if word not in reference] == []
 

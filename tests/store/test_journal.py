@@ -10,6 +10,7 @@ from jupyter_gpusched.core.messages import Change
 from jupyter_gpusched.core.model import Attempt, Claim, Grant, GrantState, Outcome, Phase, Stop
 from jupyter_gpusched.core.quantities import Mib
 from jupyter_gpusched.core.report import Tally
+from jupyter_gpusched.core.usage import HALF_LIFE_S, Holding, Usage
 from jupyter_gpusched.store import DuplicateKey, Fenced, SqliteStore
 
 
@@ -201,7 +202,7 @@ def test_an_empty_file_left_by_a_crash_becomes_a_database(path):
 def test_a_forgotten_job_leaves_one_event_and_its_key_is_free_again(store, epoch, submit, make_job):
     submit(store, epoch, replace(make_job(), idempotency_key="once"))
     last = store.last_seq()
-    told = store.forget(replace(make_job(), name=""), by="root2", use=Tally(), at=9.0, epoch=epoch)
+    told = store.forget(replace(make_job(), name=""), by="root2", use=Tally(), share=Usage(), at=9.0, epoch=epoch)
     assert (told.seq, told.kind) == (last + 1, "deleted")
     assert store.job("aaaaaaaa") is None
     assert store.work("aaaaaaaa") is None
@@ -216,9 +217,10 @@ def test_a_forgotten_job_leaves_one_event_and_its_key_is_free_again(store, epoch
 def test_a_fenced_host_forgets_nothing(store, epoch, submit, make_job):
     submit(store, epoch, make_job())
     with pytest.raises(Fenced):
-        store.forget(make_job(), by="me", use=Tally(), at=9.0, epoch=epoch - 1)
+        store.forget(make_job(), by="me", use=Tally(), share=Usage(), at=9.0, epoch=epoch - 1)
     assert store.job("aaaaaaaa") is not None
     assert store.gone_since(0.0) == []
+    assert store.usage_of_gone() == Usage()
 
 
 def test_what_forgotten_jobs_had_used_stays_by_owner_and_hour(store, epoch, submit, make_job):
@@ -226,10 +228,13 @@ def test_what_forgotten_jobs_had_used_stays_by_owner_and_hour(store, epoch, subm
     for number, (owner, at) in enumerate([("ann", 7200.0), ("ann", 10799.0), ("bob", 7200.0), ("ann", 10800.0)]):
         job = replace(make_job(), id=f"aaaaaaa{number}", owner=owner, submitted_at=at)
         submit(store, epoch, job)
-        store.forget(job, by=owner, use=use, at=2e4, epoch=epoch)
+        store.forget(job, by=owner, use=use, share=Usage({owner: (0.25, at)}), at=2e4, epoch=epoch)
     twice = Tally({Phase.FAILED: 2}, gpu_s=120.0, waited=2, wait_s=10.0, longest_wait_s=5.0)
     assert store.gone_since(9000.0) == [("ann", twice), ("bob", use), ("ann", use)]
     assert store.gone_since(10800.0) == [("ann", use)]
+    had = {who: store.usage_of_gone().share(who, Holding(), 10800.0) for who in ("ann", "bob", "eve")}
+    quarter_of_an_hour = 0.25 * 0.5 ** (3600.0 / HALF_LIFE_S)
+    assert had == pytest.approx({"ann": 0.5 + quarter_of_an_hour, "bob": quarter_of_an_hour, "eve": 0.0}, abs=1e-4)
 
 
 def test_a_job_that_gets_another_name_is_found_by_it(store, epoch, submit, make_job):
