@@ -243,10 +243,11 @@ def element_of(view: View) -> str:
     return one_line(", ".join([*([] if number is None else [f"#{number}"]), *told]))
 
 
-def name_of(view: View) -> str:
-    """Its name; of an element of an array with its number."""
-    number = view["array_index"]
-    return one_line(view["name"]) + ("" if number is None else f"[{number}]")
+def name_of(view: View, most: int | None = None) -> str:
+    """Its name, of at most so many characters; of an element of an array with its number."""
+    name, number = one_line(view["name"]), view["array_index"]
+    shown = name if most is None or len(name) <= most else f"{name[: most - 1]}…"
+    return shown + ("" if number is None else f"[{number}]")
 
 
 def _clock(at: float | None) -> str | None:
@@ -269,7 +270,7 @@ def _job_row(view: View, now: float) -> list[str]:
     return [
         view["id"],
         view["phase"],
-        name_of(view)[:40],
+        name_of(view, most=40),
         whole if view["vram_mib"] is None else show_mib(view["vram_mib"]),
         str(view["gpus_requested"]),
         ",".join(str(gpu["index"]) for gpu in view["gpus"]) or "-",
@@ -331,9 +332,13 @@ def reserved(one: View, now: float) -> str:
     start, end = (time_of_day(at, now) for at in (one["start"], one["end"]))
     when = f"until {end}" if one["active"] else f"{start} to {end}"
     cause = f" ({one_line(one['cause'])})" if one["cause"] else ""
+    return f"reserved for {whom} {when}{cause}" + (f"; {staying(one)}" if one["reaching_in"] else "")
+
+
+def staying(one: View) -> str:
+    """What may be on a reserved card none the less."""
     jobs = one["reaching_in"]
-    staying = f"; {jobs} job{'s' if jobs > 1 else ''} of others may still run there" if jobs else ""
-    return f"reserved for {whom} {when}{cause}{staying}"
+    return f"{jobs} other job{'s' if jobs > 1 else ''} may still run there"
 
 
 def _holder(holder: View, now: float) -> str:

@@ -392,14 +392,16 @@ class Engine:
         it can be read.
         """
         works = {job_id: work for stimulus in taken.accepted for job_id, work in stimulus.works.items()}
-        loop, found = asyncio.get_running_loop(), dict[JobId, Work]()
+        found = self._prepare(launches, taken.state, works)
 
-        def committing() -> None:  # it comes before the transaction's end does
-            loop.call_soon_threadsafe(self._prepare, launches, taken.state, works, found)
+        def write() -> list[Recorded]:
+            recorded = self.store.record(taken.changes, works, epoch=self._epoch)
+            for launch in launches:  # from here, since the way back to the loop takes as long as all of a claim
+                self._launcher.go(launch.job_id, launch.attempt)
+            return recorded
 
-        record = partial(self.store.record, taken.changes, works, epoch=self._epoch)
         try:
-            recorded = await self._written(partial(record, committing=committing) if launches else record)
+            recorded = await self._written(write)
         except BaseException as error:
             for launch in launches:
                 self._launcher.give_up(launch.job_id, launch.attempt)
@@ -420,17 +422,20 @@ class Engine:
 
         return ended()
 
-    def _prepare(
-        self, launches: Sequence[Launch], state: State, works: Mapping[JobId, Work], found: dict[JobId, Work]
-    ) -> None:
-        """Let attempts get ready that may be launched in a moment. What they run is put into ``found``."""
+    def _prepare(self, launches: Sequence[Launch], state: State, works: Mapping[JobId, Work]) -> dict[JobId, Work]:
+        """Let attempts get ready that may be launched in a moment. Returns what they run, as far as it can be read.
+
+        Before the transaction, not beside it: one thread of Python at a time makes both the quickest.
+        """
+        found: dict[JobId, Work] = {}
         for launch in launches:
             job_id = launch.job_id
             with suppress(OSError, GpuSchedError):  # the launch itself will say why not
-                # Beside the loop it would come later than it is needed.
+                # In a thread it would come later than it is needed.
                 if (work := works.get(job_id) or self.store.work(job_id)) is not None:
                     found[job_id] = work
                     self._launcher.prepare(self._order(state, job_id, launch.attempt, work))
+        return found
 
     async def _wait_for_store(self, accepted: list[Stimulus], error: StoreUnavailable) -> None:
         """Wishes fail; facts are offered again: a job that ended while the disk was full has still ended.

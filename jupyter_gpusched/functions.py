@@ -7,6 +7,7 @@ Keywords of ``submit`` and ``map`` are options of the job, always; the function'
 from __future__ import annotations
 
 import functools
+import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -67,8 +68,16 @@ def map(  # noqa: A001 - the contract's name
     spec      the options of each job, as for ``submit``: ``vram="4G"``, ``time_limit="2h"``.
     What the function brings along travels and is stored once.
     """
+    from .wire import LARGEST_ARRAY
+
     _check_options(spec, function)
-    calls = list(items)
+    calls = list(itertools.islice(items, LARGEST_ARRAY + 1))
+    if len(calls) > LARGEST_ARRAY:
+        raise BadRequest(
+            f"items: there are more than the {LARGEST_ARRAY} that an array may have.",
+            field="items",
+            hint="Map over parts of them, or have each call do several.",
+        )
     for item in calls:
         check_call(function, (item,), kwargs or {})
     if not calls:

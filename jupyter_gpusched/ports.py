@@ -72,12 +72,10 @@ class Store(Protocol):
         works: dict[JobId, Work],
         *,
         epoch: int,
-        committing: Callable[[], None] = lambda: None,
     ) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
-        works       what newly submitted jobs run, by job id.
-        committing  called when only the disk is waited for; it must return at once.
+        works  what newly submitted jobs run, by job id.
         Raises ``Fenced`` when another host has taken over, ``StoreUnavailable`` when the
         database cannot be written in time, ``DuplicateKey`` for a used idempotency key,
         ``Unwritable`` for a value that cannot be written down.
@@ -212,6 +210,9 @@ class Launcher(Protocol):
 
         Never needed, never fails, never waits.
         """
+
+    def go(self, job_id: JobId, attempt: int) -> None:
+        """It is written down: what was prepared may run; ``launch`` follows. From any thread; never fails or waits."""
 
     def give_up(self, job_id: JobId, attempt: int) -> None:
         """It could not be written down. What was not prepared is no matter."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -19,6 +20,9 @@ from . import sweeps
 from .core.model import BadRequest
 
 Spec = dict[str, Any]
+
+_AMOUNT = re.compile(r"\d+(?:\.\d+)?(?:([MGT])(?:i?B)?|[smhd])", re.IGNORECASE)
+"""Of memory or of time: what would be an option's value."""
 
 
 def of_words(words: Sequence[str]) -> Spec:
@@ -40,6 +44,13 @@ def of_words(words: Sequence[str]) -> Spec:
                 hint="Give its parameters before its name: --param epochs=3.",
             )
         return {"kind": "notebook", "path": first}
+    if (amount := _AMOUNT.fullmatch(first)) and shutil.which(first) is None:
+        option = "--vram" if amount[1] else "--time"
+        raise BadRequest(
+            f"There is no program {first!r}; an amount belongs to an option.",
+            field="argv",
+            hint=f"Write {option} {first}, and what is to run after the options.",
+        )
     return {"kind": "command", "argv": [first, *rest]}
 
 

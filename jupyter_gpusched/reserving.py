@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .core.model import BadRequest
-from .describe import one_line, reserved, table, time_of_day
+from .describe import one_line, reserved, staying, table, time_of_day
 from .localtime import own_zone
 
 if TYPE_CHECKING:
@@ -91,8 +91,3 @@ def cards_of(one: View) -> str:
 
 def holder_of(one: View) -> str:
     return one_line(one["user"]) or "work outside the queue"
-
-
-def staying(one: View) -> str:
-    jobs = one["reaching_in"]
-    return f"{jobs} job{'s' if jobs > 1 else ''} of others may still run there"

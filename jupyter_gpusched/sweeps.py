@@ -80,7 +80,9 @@ def values_of(text: str) -> Iterable[Swept]:
 
 
 def _range(first: int, last: int, step: int) -> Iterable[int]:
-    if not step or abs(last - first) // step >= LARGEST_ARRAY:
+    if not step:
+        raise BadRequest(f"sweep: {first}..{last}..0 never gets on.", field="sweep", hint="Give a step above zero.")
+    if abs(last - first) // step >= LARGEST_ARRAY:
         raise BadRequest(
             f"sweep: {first}..{last} has too many values; an array has at most {LARGEST_ARRAY} elements.",
             field="sweep",

@@ -125,6 +125,8 @@ def _numbers(text: str) -> frozenset[int]:
                 f"id: [{text}] cannot be read.", field="id", hint="Elements are named as [3], [0-9] or [0-9,12]."
             )
         first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise BadRequest(f"id: [{text}] goes backwards.", field="id", hint=f"Write [{last}-{first}].")
         named += max(0, last + 1 - first)
         if named > MOST_NAMED:
             raise BadRequest(

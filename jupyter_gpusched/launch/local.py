@@ -109,6 +109,9 @@ class LocalLauncher:
                 if self._whose.owner(order.job) is None:
                     self._starter.prepare(order, self._means)
 
+    def go(self, job_id: JobId, attempt: int) -> None:
+        self._starter.go(job_id, attempt)
+
     def give_up(self, job_id: JobId, attempt: int) -> None:
         self._starter.give_up(job_id, attempt)
 
@@ -399,7 +402,9 @@ class LocalLauncher:
         if left and self._loop.time() < until:
             watch.timers.append(self._loop.call_later(0.05, self._sweep, watch, until, message))
             return
-        rest = f"; still there: {', '.join(map(str, left))}" if left else "; nothing of it runs any more"
+        known = main is not None or marker is not None or home is not None
+        gone = "nothing of it runs any more" if known else "what of it still runs cannot be told, and is left alone"
+        rest = f"; still there: {', '.join(map(str, left))}" if left else f"; {gone}"
         self._settle(watch, Vanished(watch.job.id, watch.attempt, message + rest))
 
     def _unlaunched(self, watch: Watch, why: str) -> None:

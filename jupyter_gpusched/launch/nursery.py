@@ -71,7 +71,7 @@ class Spare(NamedTuple):
         return True
 
     def give_up(self) -> None:
-        """It ends, without its attempt."""
+        """It ends without its attempt, unless it was told to go: then it is only let go of."""
         self.door.close()
         os.close(self.wake)
 

@@ -6,6 +6,7 @@ input, so that a large one blocks nobody, and a pipe for its last words and its 
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -98,10 +99,21 @@ def as_file(content: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
+_ADVICE = {
+    os.strerror(errno.ENOSPC): "free some space on the disk, then submit it again",
+    os.strerror(errno.EDQUOT): "free some space within your quota, then submit it again",
+    f"Error {errno.EMFILE}": "its limit of open files is too low for Python: raise nofile in the file of limits",
+    os.strerror(errno.EMFILE): "its limit of open files is too low for Python: raise nofile in the file of limits",
+    "annot allocate memory": "there was too little memory for it, or its limits leave it too little",
+}
+"""What to do about it, by words in what was printed."""
+
+
 def last_words(said: bytes) -> str:
     """Why a supervisor ended before the job ran, from what it printed."""
     lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
     why = lines[-1] if lines else "it ended without a word"
     if why.startswith("prlimit:"):
         return f"its resource limits cannot be set ({why}); ask the administrator, whose file of limits names them"
-    return f"its supervisor failed before the job ran: {why}; see whether the disk is full, then submit it again"
+    advice = next((words for sign, words in _ADVICE.items() if sign in why), "submit it again")
+    return f"its supervisor failed before the job ran: {why}; {advice}"

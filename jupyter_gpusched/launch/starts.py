@@ -32,6 +32,7 @@ class Starter:
     homes: Homes | None
     fence: Fence | None = None
     _ready: dict[tuple[JobId, int], tuple[Nursery, Spare]] = field(default_factory=dict)
+    _told: dict[tuple[JobId, int], bool] = field(default_factory=dict)  # who may go, and whether it has heard it
 
     def prepare(self, order: LaunchOrder, means: Means) -> None:
         """Give it to a spare already, if one waits: it gets ready while the journal is written, and waits to go.
@@ -44,9 +45,15 @@ class Starter:
         if ready is not None:
             self._ready[order.job.id, order.attempt] = ready
 
+    def go(self, job_id: JobId, attempt: int) -> None:
+        """Let it run, if it is ready: it has been written down. From any thread."""
+        if (ready := self._ready.get((job_id, attempt))) is not None:
+            self._told[job_id, attempt] = ready[1].go()
+
     def give_up(self, job_id: JobId, attempt: int) -> None:
-        """It is not started after all."""
-        if (ready := self._ready.pop((job_id, attempt), None)) is not None:
+        """It is not started after all; or nobody is here any more to watch it."""
+        heard = self._told.pop((job_id, attempt), None)
+        if (ready := self._ready.pop((job_id, attempt), None)) is not None and heard is not False:
             ready[1].give_up()
 
     def close(self) -> None:
@@ -80,9 +87,11 @@ class Starter:
         ready = self._ready.pop((order.job.id, order.attempt), None)
         while ready is not None or (ready := self._given(order, ordered, patience_s=BEING_FORKED_S)) is not None:
             nursery, spare = ready
-            gone = spare.go()
+            heard = self._told.pop((order.job.id, order.attempt), None)
+            if heard is None:
+                heard = spare.go()
             nursery.fill_soon()
-            if gone:
+            if heard:
                 watch.child, watch.spare_since, watch.wake, watch.marker = spare[:4]
                 return True
             ready = None

@@ -24,6 +24,9 @@ FASTEST_BYTES_S = 512 << 20
 """A log is looked at again before it can have grown by what is left to its limit, written so fast."""
 
 _SEAM = 64 << 10
+_LARGEST_BLOCK = 1 << 20
+"""File systems give back whole blocks only."""
+
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
@@ -117,7 +120,8 @@ class LogCap:
         cut = to_json({"from": begin, "to": end}).encode()
         write_file(f"{self._folder}/.log.cut", cut)
         os.rename(f"{self._folder}/.log.cut", f"{self._folder}/log.cut")
-        punched_from = self._cut[1] if self._cut else begin
+        # The block in which the cut before ended had to stay: again from before it, or each cut leaves one.
+        punched_from = max(begin, self._cut[1] - _LARGEST_BLOCK) if self._cut else begin
         self._cut = (begin, end)
         punch(self._log, punched_from, end)
 

@@ -35,6 +35,13 @@ def run_notebook(work: dict[str, Any], place: Place, journal: Journal) -> int:
     with open(f"{place.folder}/{KEPT}", encoding="utf-8") as file:
         content = json.load(file)
     sheet.put_parameters(content, work["parameters"])
+    for name in sheet.overwritten(content):
+        print(
+            f"gpusched: the notebook itself sets {name} in a cell after the given one, whose value is lost; "
+            "tag the cell of the defaults `parameters`",
+            file=sys.stderr,
+            flush=True,
+        )
     page = sheet.Sheet(content, f"{place.results}/{os.path.basename(work['path'])}")
     page.save()
     run = Run(page, journal, place.attempt_folder)

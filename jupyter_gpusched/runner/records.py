@@ -9,13 +9,22 @@ from __future__ import annotations
 import os
 
 
-def take_claim(folder: str, record: dict[str, object], *, kept_as: str | None = None) -> bool:
-    """Take the attempt by exclusive creation of ``claim``, complete from its first moment.
-
-    kept_as  another name under which the same record is to be found.
-    """
+def write_claim(folder: str, record: dict[str, object]) -> str:
+    """Write what is to be a claim, under a name of its own, which is returned: nobody has the attempt by that."""
     mine = f"{folder}/.claim.{os.urandom(6).hex()}"
     write_file(mine, to_json(record).encode())
+    return mine
+
+
+def take_claim(
+    folder: str, record: dict[str, object], *, written: str | None = None, kept_as: str | None = None
+) -> bool:
+    """Take the attempt by exclusive creation of ``claim``, complete from its first moment.
+
+    written  the record's file, if there is one already.
+    kept_as  another name under which the same record is to be found.
+    """
+    mine = write_claim(folder, record) if written is None else written
     try:
         os.link(mine, f"{folder}/claim")
     except FileExistsError:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import time
 from typing import Any
 
@@ -121,6 +122,20 @@ def put_parameters(content: dict[str, Any], parameters: dict[str, Any]) -> None:
     if earlier is not None:
         cells.remove(earlier)
     cells.insert(place, _injected(parameters, content))
+
+
+def overwritten(content: dict[str, Any]) -> list[str]:
+    """Names of given parameters to which a cell after them gives a value that has nothing to do with theirs."""
+    place = next((n for n, cell in enumerate(content["cells"]) if "injected-parameters" in tags(cell)), None)
+    if place is None:
+        return []
+    names = re.findall(r"^(\w+) = ", source(content["cells"][place]), re.MULTILINE)
+    later = [source(cell) for cell in content["cells"][place + 1 :] if cell.get("cell_type") == "code"]
+    return [
+        name
+        for name in names
+        if any(re.search(rf"^{name}\s*=(?!=)(?!.*\b{name}\b)", text, re.MULTILINE) for text in later)
+    ]
 
 
 def _injected(parameters: dict[str, Any], content: dict[str, Any]) -> Cell:

@@ -26,6 +26,7 @@ from .records import (
     read_stop_file,
     take_claim,
     to_json,
+    write_claim,
     write_file,
 )
 from .tree import adopt_orphans, boot_id, catches, name_of, parent, read_file, send_all, start_time, tree
@@ -45,6 +46,9 @@ UNKILLABLE_AFTER_S = 15.0
 
 MOST_TOLD = 32768
 """Bytes of a record that are told to the host; a longer one only becomes a file."""
+
+SOON_S = 0.05
+"""So long after it got ready an attempt may begin, without being said to begin later than that."""
 
 LOOK_AGAIN_S = 0.25
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, GROWN)
@@ -100,20 +104,37 @@ def supervise(
     else:
         os.close(content)
     me = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
-    if not may_go():
-        if unborn is not None:
-            unborn.discard()
-        os._exit(0)
     home = cgroup_of(order) if unborn is None else unborn.home
     identity = {"boot_id": boot_id(), "marker": order["marker"], "cgroup": home, "at": time.time()}
     claim = {"by": "supervisor", **me, **identity}
+    written = None
     if unborn is not None:  # then the claim says all that the start has to say: one file less is made
         claim |= {"supervisor": me, "main": {"pid": unborn.pid, "start_time": unborn.start_time}}
-    if take_claim(folder, claim, kept_as=None if unborn is None else ".started"):
-        Attempt(folder, order, {"supervisor": me, **identity}, home, log, adopting=adopting, unborn=unborn).run()
+        written = write_claim(folder, claim)  # while the host writes its journal; then one name is all that is missing
+        make_folders(folder, order)
+    attempt = Attempt(folder, order, {"supervisor": me, **identity}, home, log, adopting=adopting, unborn=unborn)
+    if not may_go():
+        if unborn is not None and written is not None:
+            unborn.discard()
+            os.unlink(written)
+        os._exit(0)
+    if written is not None and time.time() - float(str(claim["at"])) > SOON_S:  # that is no time of a start
+        os.unlink(written)
+        claim["at"] = time.time()
+        written = write_claim(folder, claim)
+    if take_claim(folder, claim, written=written, kept_as=None if unborn is None else ".started"):
+        attempt.identity["at"] = claim["at"]
+        attempt.run()
     elif unborn is not None:
         unborn.discard()
     os._exit(0)  # nothing of ours is left to finalise, and the host waits
+
+
+def make_folders(folder: str, order: Order) -> None:
+    """Those that the job finds beside its attempts."""
+    job = os.path.dirname(folder)
+    for name in order["folders"]:  # type: ignore[attr-defined]
+        make_folder(f"{job}/{name}")
 
 
 def open_log(folder: str) -> int:
@@ -215,8 +236,8 @@ class Attempt:
     def lay_out(self) -> int:
         """Write the files of the order; return the log, opened to append."""
         job = os.path.dirname(self.folder)
-        for name in self.order["folders"]:  # type: ignore[attr-defined]
-            make_folder(f"{job}/{name}")
+        if self.unborn is None:
+            make_folders(self.folder, self.order)
         for name, content in self.order["files"].items():  # type: ignore[attr-defined]
             write_file(f"{job}/{name}", content)
         return open_log(self.folder) if self.log is None else self.log

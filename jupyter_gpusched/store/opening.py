@@ -22,6 +22,9 @@ from .trial import Ground, try_out
 APPLICATION_ID = 0x67707573  # "gpus": marks the file as ours, for us and for file(1)
 VERSION = 5
 
+LOG_BYTES = 5 * 2**20
+"""Of the write-ahead log that is laid out beforehand: somewhat more than SQLite lets gather before it folds it in."""
+
 _HERE = Path(__file__).parent
 
 
@@ -128,6 +131,22 @@ def _choose_journal(connection: sqlite3.Connection, ground: Ground) -> None:
         if mode == "wal":
             return
     connection.execute("PRAGMA journal_mode = TRUNCATE")
+
+
+def lay_out_log(path: Path) -> None:
+    """Give the write-ahead log its size at once, so that a commit overwrites what is there instead of making it longer.
+
+    A file that grows costs a commit of the file system's own journal each time: 1 to 12 ms instead of 0.1. Only in
+    a transaction that writes: then nobody else appends. What we add is no frame of SQLite's, which ends its reading.
+    """
+    with suppress(OSError):  # no log of this kind, or no room: then it grows
+        descriptor = os.open(path.with_name(f"{path.name}-wal"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if missing := max(0, LOG_BYTES - (size := os.fstat(descriptor).st_size)):
+                os.pwrite(descriptor, bytes(missing), size)
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_emptied(path: Path, traces: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from jupyter_gpusched.core.usage import Usage
 from jupyter_gpusched.ports import Fenced, Recorded, StoreUnavailable
 
 from .failures import translated
-from .opening import Schema, connect, open_database, transaction
+from .opening import Schema, connect, lay_out_log, open_database, transaction
 from .queries import SQL
 
 _encoder = msgspec.json.Encoder()
@@ -64,6 +64,7 @@ class SqliteStore:
     def take_over(self, *, at: float, host: str) -> int:
         """Raise the host epoch and return it; from now on writes of older epochs raise ``Fenced``."""
         with self._write() as writer:
+            lay_out_log(self.path)
             epoch: int = writer.execute(SQL["epoch"]).fetchone()[0] + 1
             facts = [("epoch", epoch), ("host", host), ("host_since", at)]
             writer.executemany(SQL["set_meta"], facts)
@@ -85,12 +86,10 @@ class SqliteStore:
         works: dict[JobId, Work],
         *,
         epoch: int,
-        committing: Callable[[], None] = lambda: None,
     ) -> list[Recorded]:
         """Write events and the jobs they led to in one durable transaction, or nothing.
 
-        works       what newly submitted jobs run, by job id; these ids must be new.
-        committing  called when only the disk is waited for.
+        works  what newly submitted jobs run, by job id; these ids must be new.
         Raises ``Fenced``, ``StoreUnavailable``, ``DuplicateKey`` or ``Unwritable``. Source: ``schema.sql``.
         """
         with translated(self.path):
@@ -112,7 +111,6 @@ class SqliteStore:
                     for seq, (change, state) in enumerate(written, first)
                 ],
             )
-            committing()
         return [
             Recorded(seq, change.job if isinstance(change, Change) else None, change.kind, change.at, change.detail)
             for seq, change in enumerate(changes, first)

@@ -32,8 +32,8 @@ export function ResubmitForm({ view, onDone, onClose }: Props): JSX.Element {
   const [editing, setEditing] = React.useState(false);
   const [busy, setBusy] = React.useState(false);
   const [trouble, setTrouble] = React.useState('');
-  const first = React.useRef<HTMLButtonElement>(null);
-  React.useEffect(() => first.current?.focus(), []);
+  const form = React.useRef<HTMLFormElement>(null);
+  useFocusWithin(form, editing);
   const send = (changes: Changes): void => {
     setBusy(true);
     setTrouble('');
@@ -63,6 +63,7 @@ export function ResubmitForm({ view, onDone, onClose }: Props): JSX.Element {
   const more = moreMemory(view);
   return (
     <form
+      ref={form}
       className="gpusched-again"
       data-testid="gpusched-again"
       onSubmit={submit}
@@ -71,7 +72,7 @@ export function ResubmitForm({ view, onDone, onClose }: Props): JSX.Element {
     >
       <div className="gpusched-row">
         <span className="gpusched-facts">{trans.__('Run again:')}</span>
-        <button ref={first} type="button" className="gpusched-button" disabled={busy} onClick={() => send({})}>
+        <button type="button" className="gpusched-button" disabled={busy} onClick={() => send({})}>
           {trans.__('Same')}
         </button>
         {more !== null && (
@@ -115,6 +116,25 @@ export function ResubmitForm({ view, onDone, onClose }: Props): JSX.Element {
       )}
     </form>
   );
+}
+
+/** The keys go on in the form, in its fields once it has some, and when it closes from where they came. */
+function useFocusWithin(form: React.RefObject<HTMLFormElement>, editing: boolean): void {
+  React.useLayoutEffect(() => {
+    const before = document.activeElement;
+    const node = form.current;
+    return () => {
+      const now = document.activeElement;
+      if (before instanceof HTMLElement && (now === document.body || node?.contains(now))) {
+        before.focus({ preventScroll: true });
+      }
+    };
+  }, [form]);
+  React.useLayoutEffect(() => {
+    if (editing || !form.current?.contains(document.activeElement)) {
+      form.current?.querySelector<HTMLElement>(editing ? 'input' : 'button')?.focus();
+    }
+  }, [form, editing]);
 }
 
 function termsOf(view: JobView): Terms {

@@ -149,7 +149,7 @@ export function reserved(one: Reservation, now: number): string {
       ? trans.__('Reserved for work outside the queue, %1', when)
       : trans.__('Reserved for %1, %2', one.user, when);
   const staying = one.reaching_in
-    ? trans._n('%1 job of others may still run there', '%1 jobs of others may still run there', one.reaching_in)
+    ? trans._n('%1 other job may still run there', '%1 other jobs may still run there', one.reaching_in)
     : '';
   return [who, one.cause ?? '', staying].filter(Boolean).join(' · ');
 }

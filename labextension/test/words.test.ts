@@ -145,6 +145,6 @@ test('a reservation says for whom, when and why, and who may still be there', ()
   assert.equal(reserved(one, at), `Reserved for ann, ${from} to ${to} · demo`);
   assert.equal(
     reserved({ ...one, user: null, cause: null, active: true, reaching_in: 2 }, at),
-    `Reserved for work outside the queue, until ${to} · 2 jobs of others may still run there`
+    `Reserved for work outside the queue, until ${to} · 2 other jobs may still run there`
   );
 });

@@ -125,6 +125,8 @@ def test_numbers_that_cannot_be_read_are_refused(client, command, blocked):
     array_id, _ = client.submit_array(command("true"), elements(2))
     with pytest.raises(BadRequest, match=r"\[x\] cannot be read"):
         client.cancel(f"{array_id}[x]")
+    with pytest.raises(BadRequest, match="goes backwards"):
+        client.cancel(f"{array_id}[1-0]")
     with pytest.raises(BadRequest, match="names 2 jobs, not one"):
         client.job(f"{array_id}[0-1]")
 

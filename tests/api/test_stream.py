@@ -88,6 +88,14 @@ async def test_a_tab_that_comes_later_is_shown_what_is_true_then(host, client, c
     assert [(job["id"], job["phase"]) for job in snapshot["jobs"]] == [(job_id, "succeeded")]
 
 
+async def test_a_tab_that_can_unpack_is_sent_packed_frames(host, jp_ws_fetch):
+    """Browsers all can: the snapshot of thousands of jobs has megabytes."""
+    tab = await jp_ws_fetch(*PATH, compression_options={})
+    assert "permessage-deflate" in tab.headers["Sec-WebSocket-Extensions"]
+    snapshot = (await until(tab, of_type("snapshot")))[-1]
+    assert len(snapshot["gpus"]) == 2
+
+
 async def test_the_host_is_read_once_for_all_tabs_and_not_at_all_without_any(host, jp_ws_fetch, monkeypatch):
     opened = []
     answer = stream.answer

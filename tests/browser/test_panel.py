@@ -150,25 +150,37 @@ def test_all_is_reached_by_keys_alone(lab, busy, page):
     wait_for(lambda: any(job["vram_mib"] == 3072 for job in lab.ask("jobs?phase=queued")["items"]), "nothing is queued")
     press("Alt+Shift+G")
     expect(page.find("panel")).to_be_focused()
-    for _ in range(20):
-        press("Tab")
-        if page.find("search").evaluate("search => search === document.activeElement"):
-            break
-    expect(page.find("search")).to_be_focused()
+    tab_to(page, page.find("search"))
     press("Tab")
     press("Tab")
     expect(page.find("panel").get_by_test_id("gpusched-entry").first).to_be_focused()
     press("ArrowDown")
-    expect(entry(page, "echo by keys")).to_be_focused()
+    row = entry(page, "echo by keys")
+    expect(row).to_be_focused()
     press("Space")
     expect(page.find("chosen")).to_contain_text("1 job chosen")
     press("Enter")
     expect(page.find("details")).to_contain_text("echo by keys")
-    entry(page, "echo by keys").focus()
+    press("Alt+Shift+G")
+    expect(page.find("panel")).to_be_focused()
+    tab_to(page, row)
     press("Delete")
-    page.page.locator(".jp-Dialog").get_by_role("button", name="Cancel job").focus()
+    expect(page.page.locator(".jp-Dialog").get_by_role("button", name="Cancel job")).to_be_focused()
     press("Enter")
-    expect(phase(entry(page, "echo by keys"))).to_have_text("cancelled")
+    expect(phase(row)).to_have_text("cancelled")
+    expect(row).to_be_focused()
+    tab_to(page, row.get_by_test_id("gpusched-resubmit"))
+    press("Enter")
+    expect(phase(row)).to_have_text(["queued", "cancelled"])
+
+
+def tab_to(page, element):
+    """Go on with the key of Tab until the focus is there."""
+    for _ in range(30):
+        page.page.keyboard.press("Tab")
+        if element.evaluate("element => element === document.activeElement"):
+            return
+    expect(element).to_be_focused()
 
 
 def test_what_users_write_is_shown_as_text(lab, busy, page, panel):

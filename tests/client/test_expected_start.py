@@ -45,7 +45,7 @@ def test_cards_tables_and_details_have_it():
 def test_a_card_says_for_whom_it_is_kept():
     one = {"user": "ann", "start": AT - 4800, "end": AT + 9600, "cause": "demo", "active": False, "reaching_in": 2}
     assert gpu_notes([a_gpu(1, reservations=[one])], AT - 6000).endswith(
-        "GPU 1: reserved for ann 13:00 to 17:00 (demo); 2 jobs of others may still run there"
+        "GPU 1: reserved for ann 13:00 to 17:00 (demo); 2 other jobs may still run there"
     )
     nobodys = {**one, "user": None, "cause": None, "active": True, "reaching_in": 0}
     assert "reserved for work outside the queue until 17:00" in gpu_notes([a_gpu(1, reservations=[nobodys])], AT)

@@ -211,3 +211,9 @@ def test_a_payload_that_is_no_function_fails_with_what_to_send(client, tmp_path)
     payload = base64.b64encode(cloudpickle.dumps({"x": 1})).decode()
     job = gs.job(client.submit({"kind": "function", "payload": payload, "vram": "1G", "cwd": str(tmp_path)}))
     assert "cloudpickle.dumps((function, args, kwargs))" in job.wait().view["message"]
+
+
+def test_more_items_than_an_array_may_have_are_refused_without_drawing_them_all(client):
+    with pytest.raises(BadRequest, match="more than the 10000"):
+        gs.map(str, range(10**12), vram="1G")
+    assert client.jobs() == []

@@ -97,6 +97,8 @@ def test_a_variable_that_cannot_travel_queues_nothing_and_stops_run_all_without_
         ("%%gpujob --vram 4G --out gone\nprint(1)", "`gone`"),
         ("%%gpujob --vram 4G --name 'open\nprint(1)", "quotation"),
         ("%gpujob --vram 4G", "nothing to run"),
+        ("%gpujob 4G train.py", "no program '4G'"),
+        ("%gpujob --vram 4G 2h train.py", "no program '2h'"),
         ("%gpujob --vram 4G !", "shell line is empty"),
         ("%gpulogs", "one job id"),
         ("%gpujobs --limit x", "--limit"),

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import sys
 import time
@@ -60,7 +61,11 @@ class Workbench:
     def keep_ready(self, spares=1):
         """From now on attempts are given to supervisors that were kept ready, the first one too."""
         self.launcher = self.new_launcher(spares=spares)
-        self.launcher.nursery.fill()
+        nursery = self.launcher.nursery
+        nursery.fill()
+        assert len(nursery._spares) == spares
+        for door, _ in nursery._spares:  # else the first attempt would be started singly
+            assert select.select([door], [], [], 60.0)[0], "no spare gets ready"
 
     def _report(self, event):
         self.events.append(event)

@@ -247,6 +247,7 @@ async def test_no_grace_ends_it_at_once(bench):
 
 
 async def test_a_stop_before_the_claim_means_that_nothing_runs(bench, monkeypatch):
+    bench.launcher = bench.new_launcher()  # a supervisor that was kept ready might have its claim already
     held = bench.folder / "held"
     os.mkfifo(held)
     gate = os.open(held, os.O_RDWR)
@@ -389,11 +390,32 @@ async def test_a_new_host_lives_with_a_spoilt_claim_and_ends_what_bears_its_mark
     supervisor, main = files.read_claim(folder, 1)["pid"], files.read_started(folder, 1)["main"]["pid"]
     await bench.launcher.close()
     os.kill(supervisor, signal.SIGKILL)
-    (folder / "attempt-1/claim").write_text(text)
+    claim = folder / "attempt-1/claim"
+    claim.unlink()  # of a spare it is the record of the start as well, under another name
+    claim.write_text(text)
     bench.launcher = bench.new_launcher()
     bench.launcher.adopt(job, 1, folder)
-    assert isinstance(await bench.last(), Vanished)
+    end = await bench.last()
+    assert isinstance(end, Vanished)
+    assert "nothing of it runs any more" in end.message
     assert not lives(main)
+
+
+async def test_where_every_record_is_spoilt_nobody_is_signalled_by_guess_and_nothing_is_claimed(bench):
+    job, folder = bench.start("sleep", "600")
+    await bench.started()
+    supervisor, main = files.read_claim(folder, 1)["pid"], files.read_started(folder, 1)["main"]["pid"]
+    await bench.launcher.close()
+    os.kill(supervisor, signal.SIGKILL)
+    for name in ("claim", "started"):
+        (folder / "attempt-1" / name).write_text("{}")
+    bench.launcher = bench.new_launcher()
+    bench.launcher.adopt(job, 1, folder)
+    end = await bench.last()
+    assert isinstance(end, Vanished)
+    assert "what of it still runs cannot be told" in end.message
+    assert lives(main)
+    os.kill(main, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"void": true}', None])

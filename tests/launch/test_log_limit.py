@@ -203,6 +203,23 @@ def test_where_no_hole_can_be_punched_the_log_stays_whole(tmp_path, monkeypatch,
     assert (tmp_path / "log").read_bytes() == b"x" * 3 * MIB
 
 
+def test_however_often_a_log_is_shortened_nothing_of_the_cut_stays_on_disk(tmp_path, deaf):
+    """The block in which a cut ends is taken out by the next one."""
+    place = tmp_path / "attempt-1"
+    place.mkdir()
+    log = os.open(place / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    cap = logcap.LogCap(str(place), log, MIB, 0.0)
+    line = b"x" * 999 + b"\n"
+    for moment in range(1, 200):
+        os.write(log, line * 300)
+        cap.noticed(20.0 * moment)
+        cap.look(20.0 * moment + 15.0)
+    cap.finish()
+    os.close(log)
+    assert json.loads((place / "log.cut").read_text())["to"] > 50 * MIB
+    assert on_disk(tmp_path) <= MIB + 64 * 1024
+
+
 def test_a_pipe_cannot_be_punched():
     reading, writing = os.pipe()
     assert not logcap.can_punch(writing)

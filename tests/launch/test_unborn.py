@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from jupyter_gpusched.launch.cgroups import KEPT_READY, cgroup_of
 from jupyter_gpusched.launch.means import Means, probe
 from jupyter_gpusched.ports import LaunchOrder
 from jupyter_gpusched.runner import cgroup
+from jupyter_gpusched.runner.supervision import SOON_S
 from jupyter_gpusched.runner.tree import children, start_time
 
 from .conftest import a_job
@@ -205,3 +207,80 @@ async def test_one_that_is_killed_after_it_was_prepared_is_replaced(bench):
     await bench.until(lambda: gone(spare))
     bench.launcher.launch(order)
     assert (await bench.last()).exit.code == 6
+
+
+def claims(order):
+    """All that is or was to be the attempt's claim."""
+    return sorted(path.name for path in (order.folder / "attempt-1").glob("*claim*"))
+
+
+async def test_the_claim_lies_ready_under_another_name_and_is_nobodys(bench):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "true")
+    bench.launcher.prepare(order)
+    await bench.until((order.folder / "checkpoint").exists)
+    assert len(claims(order)) == 1
+    assert files.read_claim(order.folder, 1) is None
+    bench.launcher.give_up(order.job.id, 1)
+    await bench.until(lambda: gone(spare))
+    assert claims(order) == []
+
+
+async def test_at_the_word_to_go_it_runs_and_the_launch_only_watches_it(bench):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "sh", "-c", "exit 6")
+    bench.launcher.prepare(order)
+    bench.launcher.go(order.job.id, 1)
+    await bench.until(lambda: files.read_exit(order.folder, 1))
+    assert bench.events == []
+    bench.launcher.launch(order)
+    assert (await bench.last()).exit.code == 6
+    assert files.read_claim(order.folder, 1)["pid"] == spare
+    assert claims(order) == ["claim"]
+
+
+async def test_one_that_was_killed_before_the_word_to_go_is_replaced_by_the_launch(bench):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "sh", "-c", "exit 6")
+    bench.launcher.prepare(order)
+    os.kill(spare, signal.SIGKILL)
+    await bench.until(lambda: gone(spare))
+    bench.launcher.go(order.job.id, 1)
+    bench.launcher.launch(order)
+    assert (await bench.last()).exit.code == 6
+    assert files.read_claim(order.folder, 1)["pid"] != spare
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_one_that_may_go_is_let_go_of_where_the_host_stops_before_it_watches(bench, killed):
+    bench.keep_ready()
+    (spare,) = await spares_of(bench)
+    order = order_of(bench, "true")
+    bench.launcher.prepare(order)
+    if killed:
+        os.kill(spare, signal.SIGKILL)
+        await bench.until(lambda: gone(spare))
+    bench.launcher.go(order.job.id, 1)
+    before = len(os.listdir("/proc/self/fd"))
+    await bench.launcher.close()
+    assert len(os.listdir("/proc/self/fd")) < before
+    if not killed:
+        assert (await bench.until(lambda: files.read_exit(order.folder, 1)))["code"] == 0
+
+
+async def test_one_that_waited_long_for_the_word_says_that_it_began_then(bench):
+    bench.keep_ready()
+    await spares_of(bench)
+    order = order_of(bench, "true")
+    bench.launcher.prepare(order)
+    await bench.until((order.folder / "checkpoint").exists)
+    ready = time.time()
+    await bench.until(lambda: time.time() > ready + 2 * SOON_S)
+    told = time.time()
+    bench.launcher.launch(order)
+    end = (await bench.last()).exit
+    assert told <= end.started_at == files.read_claim(order.folder, 1)["at"]
+    assert claims(order) == ["claim"]

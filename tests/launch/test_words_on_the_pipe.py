@@ -6,10 +6,29 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpusched.core.messages import Exited
 from jupyter_gpusched.launch import attempt as files
 from jupyter_gpusched.launch import local
+from jupyter_gpusched.launch.spawn import last_words
 from jupyter_gpusched.runner.tree import start_time
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (b"OSError: [Errno 28] No space left on device", "free some space on the disk"),
+        (
+            b"error while loading shared libraries: libpython3.so: cannot open shared object file: Error 24",
+            "raise nofile",
+        ),
+        (b"prlimit: failed to set the NOFILE resource limit", "ask the administrator"),
+        (b"", "it ended without a word; submit it again"),
+    ],
+)
+def test_the_advice_goes_with_what_a_supervisor_that_failed_has_said(said, advice):
+    assert advice in last_words(said)
 
 
 def descriptors():

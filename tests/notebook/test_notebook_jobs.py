@@ -74,6 +74,15 @@ def test_parameters_are_put_after_the_cell_with_their_defaults():
     assert text(cells[3].outputs) == "3 a \"b\" [1.5, None, {'k': True}]\n"
 
 
+def test_a_given_value_that_the_notebook_sets_itself_afterwards_is_told():
+    path = write("epochs = 1\nrate = rate * 2", "depth = 3\nif epochs == 1: print(epochs)")
+    job = gs.submit(path, vram="1G", parameters={"epochs": 2, "rate": 0.5}).wait()
+    assert "gpusched: the notebook itself sets epochs in a cell after" in job.logs()
+    assert "sets rate" not in job.logs()
+    path = write(tagged("epochs = 1", "parameters"), "print(epochs)")
+    assert gs.submit(path, vram="1G", parameters={"epochs": 2}).wait().logs() == "2\n"
+
+
 def test_parameters_of_an_earlier_run_give_way():
     path = write(tagged("n = 5", "injected-parameters"), "print(n)")
     job = gs.submit(path, vram="1G", parameters={"n": 6}).wait()

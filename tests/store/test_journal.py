@@ -12,6 +12,7 @@ from jupyter_gpusched.core.quantities import Mib
 from jupyter_gpusched.core.report import Tally
 from jupyter_gpusched.core.usage import HALF_LIFE_S, Holding, Usage
 from jupyter_gpusched.store import DuplicateKey, Fenced, SqliteStore
+from jupyter_gpusched.store.opening import LOG_BYTES
 
 
 def test_a_job_and_its_work_come_back_as_they_were_written(store, epoch, submit, make_job, work):
@@ -241,3 +242,29 @@ def test_a_job_that_gets_another_name_is_found_by_it(store, epoch, submit, make_
     submit(store, epoch, make_job())
     store.record([Change(replace(make_job(), name="other"), "amended", 2.0, {})], {}, epoch=epoch)
     assert [job.name for job in store.jobs(name="other")] == ["other"]
+
+
+def test_commits_overwrite_the_log_that_was_laid_out_and_never_make_it_longer(path, store, epoch, submit, make_job):
+    log = path.with_name(f"{path.name}-wal")
+    laid_out = log.stat().st_size
+    for number in range(20):
+        submit(store, epoch, make_job(f"job{number:05}"))
+    assert log.stat().st_size == laid_out >= LOG_BYTES
+
+
+def test_what_was_laid_out_beyond_its_frames_is_nothing_to_whoever_recovers_the_log(
+    path, store, epoch, submit, make_job, tmp_path
+):
+    """A host that was killed leaves the log as it is."""
+    submit(store, epoch, make_job())
+    (left := tmp_path / "left").mkdir()
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        (left / file.name).write_bytes(file.read_bytes())
+    recovered = SqliteStore(left / path.name)
+    try:
+        assert recovered.job("aaaaaaaa") == make_job()
+        assert recovered.take_over(at=2.0, host="second") == epoch + 1
+        submit(recovered, epoch + 1, make_job("bbbbbbbb"))
+        assert recovered.last_seq() == 4
+    finally:
+        recovered.close()
