@@ -23,9 +23,10 @@ READY = """() => {
     && session.session.kernel.connectionStatus === 'connected';
 }"""
 EXPECTED = re.compile(
-    r"WebSocket connection to|net::ERR_|/gpusched/api/.*Failed to load resource: .* status of (403|404|422)"
+    r"WebSocket connection to|net::ERR_|/gpusched/api/.*Failed to load resource: .* status of (403|404|422|503)"
 )
-"""What the browser says of servers that tests kill, and of refusals, which are answers: it always calls them errors."""
+"""What the browser says of servers that tests kill, of refusals, and of a host that is not there yet (503), which are
+answers: it always calls them errors."""
 NOT_OURS = re.compile(
     r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id"
     r"|^Error: Disposed\n"
@@ -88,6 +89,7 @@ class Tabs:
 
     def give(self, tab: Tab, *, told: bool) -> None:
         self._context.clear_permissions()
+        tab.page.emulate_media(reduced_motion="null", forced_colors="null")
         if told:
             tab.blank()
         if told or tab.tidy():
