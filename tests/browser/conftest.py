@@ -101,8 +101,8 @@ def chromium() -> Any:
 
 
 FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E .*(?:Uncaught exception|\b500) .*')
-LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels")
-"""jupyter_server's own answer to a page that is closed while its kernel starts."""
+LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels|Uncaught exception in (ZMQS|zmqs)tream callback")
+"""jupyter_server's own words on a page that is closed while its kernel starts or speaks."""
 
 
 def faults_in(log: str) -> list[str]:
