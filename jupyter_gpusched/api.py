@@ -17,6 +17,7 @@ from tornado.web import Application, HTTPError
 from . import wire
 from .acting import ACTIONS
 from .bookings import ReservationHandler, ReservationsHandler
+from .core.alerts import policy_failed
 from .core.model import BadRequest, Job, Phase, UnknownJob
 from .desk import Desk, Handler
 from .engine import Engine
@@ -315,7 +316,7 @@ def _causes(engine: Engine) -> list[str]:
     fault = engine.gpus.fault
     drain = engine.state.operations.drain
     stopped = None if drain is None else f"{drain.by} has drained this machine: {drain.cause}."
-    told = [cause for cause in (engine.store_cause, fault, stopped) if cause]
+    told = [cause for cause in (engine.store_cause, fault, stopped, policy_failed(engine.state)) if cause]
     ill = [gpu for gpu in engine.state.gpus.values() if gpu.health_cause and gpu.health_cause not in (fault or "")]
     return told + [f"GPU {gpu.index} {gpu.name} is {gpu.health}: {gpu.health_cause}." for gpu in ill]
 

@@ -7,13 +7,21 @@ may do is ``core.policies``'.
 from __future__ import annotations
 
 import importlib
+import logging
+import sys
 
+from .core.guarded import Guarded
 from .core.model import BadRequest
 from .core.policies import NAMED, Policy
 
+log = logging.getLogger(__name__)
+
 
 def choose_policy(name: str) -> Policy:
-    """The policy of this name. Raises ``BadRequest`` naming what there is, or why yours cannot be loaded."""
+    """The policy of this name; one of your own under watch, so that its faults do not end who asks it.
+
+    Raises ``BadRequest`` naming what there is, or why yours cannot be loaded.
+    """
     if name in NAMED:
         return NAMED[name]
     module, colon, factory = name.partition(":")
@@ -24,6 +32,13 @@ def choose_policy(name: str) -> Policy:
         )
     try:
         policy = getattr(importlib.import_module(module), factory)()
+    except ModuleNotFoundError as error:
+        raise BadRequest(
+            f"policy: {name} cannot be loaded: {error}.",
+            field="policy",
+            hint=f"It is looked for where {sys.executable} finds modules: install it there, or name its folder in "
+            "PYTHONPATH.",
+        ) from error
     except Exception as error:  # somebody else's code, which may fail in any way
         what = f"{type(error).__name__}: {error}"
         raise BadRequest(f"policy: {name} cannot be loaded: {what}.", field="policy") from error
@@ -33,4 +48,10 @@ def choose_policy(name: str) -> Policy:
             field="policy",
             hint="It must return an instance of a subclass of jupyter_gpusched.core.policies.Policy.",
         )
-    return policy
+    if type(policy) in {type(known) for known in NAMED.values()}:
+        return policy
+
+    def tell(error: Exception) -> None:
+        log.error("the policy %s failed; `default` decides in its place from now on", name, exc_info=error)
+
+    return Guarded(policy, name, tell)

@@ -38,6 +38,8 @@ def main(
     if not traced:
         raise BadRequest(f"{trace} has no jobs.", field="trace")
     segments = simulate(traced, gpus=gpus, vram=Mib(vram), policy=chosen, contention=contention)
+    if chosen.fault is not None:
+        raise BadRequest(f"The policy {policy} failed: {chosen.fault}.", field="policy")
     try:
         with _opened(out, "w") as file:
             file.writelines(schedule_lines(segments))

@@ -160,6 +160,17 @@ def _ends_with_server(state: State, now: float) -> Iterator[Alert]:
                     "`jupyter gpusched doctor` says how to let them go on.")  # fmt: skip
 
 
+def _policy_failed(state: State, now: float) -> Iterator[Alert]:
+    """Who wrote a policy should know that it does not decide any more; jobs are placed none the less."""
+    if (words := policy_failed(state)) is not None:
+        yield Alert("policy", "policy", words, now, "warning", "Mend it and start this host again.")
+
+
+def policy_failed(state: State) -> str | None:
+    fault = state.settings.policy.fault
+    return None if fault is None else f"The policy of this machine failed, and `default` decides instead: {fault}."
+
+
 def opened(gpu: Gpu, *, programs: bool = False) -> str:
     """Which processes have the card's device file open, to stand behind what nobody admits to.
 
@@ -178,7 +189,9 @@ def _opener(process: Opener, *, programs: bool) -> str:
     return f"pid {process.pid} ({about})" if about else f"pid {process.pid}"
 
 
-RULES: tuple[Rule, ...] = (_ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse, _drained, _ends_with_server)
+RULES: tuple[Rule, ...] = (
+    _ill_cards, _idle_jobs, _idle_kernels, _unattributed, _overuse, _drained, _ends_with_server, _policy_failed,
+)  # fmt: skip
 """All rules. Each looks at cards and busy jobs only, since they are asked after every event."""
 
 

@@ -105,6 +105,11 @@ class Policy:
     budget: float = 4.0
     rest_s: float = 1800.0
 
+    @property
+    def fault(self) -> str | None:
+        """Why it does not decide any more, if it is another one that does (``guarded``)."""
+        return None
+
     def order(self, job: Waiting) -> Order:
         """Smaller goes first. It may depend on time, and must not on what else waits; no smaller for a larger share."""
         return (job.submitted_at - _BONUS_S[job.priority],)

@@ -1,19 +1,23 @@
 """A policy by its name in the configuration, one of your own, and what is said when there is none."""
 
+import gzip
+import math
 import re
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from traitlets.config import Config
 
 from jupyter_gpusched.core.model import BadRequest
-from jupyter_gpusched.core.policies import NAMED, Backfill, Fair, Fifo, Hybrid
+from jupyter_gpusched.core.policies import NAMED, Backfill, Earlier, Fair, Fifo, Hybrid
 from jupyter_gpusched.core.simulate import simulate
 from jupyter_gpusched.core.trace import read_trace
 from jupyter_gpusched.policy_choice import choose_policy
 from jupyter_gpusched.settings import GpuSched
 
+TRACES = Path(__file__).resolve().parents[1] / "bench" / "traces"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "scheduling.md"
 
 
@@ -91,3 +95,67 @@ def test_what_is_no_policy_is_refused_with_what_it_must_be(module):
     with pytest.raises(BadRequest, match="returns a str") as refused:
         choose_policy(f"{name}:make")
     assert "subclass of jupyter_gpusched.core.policies.Policy" in refused.value.hint
+
+
+TRACE = "job_id,user,name,submit_s,duration_s,gpus,vram_mib,priority,preemptible,est_s\n" + "".join(
+    f"j{n},ann,x{n},{n},50,1,900,1,0,60\n" for n in range(4)
+)
+OWN = """
+from jupyter_gpusched.core.policies import Policy
+
+class Mine(Policy):
+    def order(self, job):
+        {order}
+    def patience_s(self, job, claim_after_s):
+        return {patience}
+    def least_patience_s(self, claim_after_s):
+        return 0.0
+    def bounds(self):
+        return {bound}
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "patience", "bound", "said"),
+    [
+        ("return (1 / 0,)", "1.0", "None", r"ZeroDivisionError: division by zero \(policy_of_ours.py:6\)"),
+        ("return (1.0,) if job.waited_s < 30 else {}['late']", "1e9", "None", r"KeyError: 'late'"),
+        ("return 'x'", "1.0", "None", "'x', which is no tuple of numbers"),
+        ("return (float('nan'),)", "1.0", "None", "no tuple of numbers"),
+        ("return (job.submitted_at,)", "None", "None", "patience of None"),
+        ("return (job.submitted_at,)", "-1.0", "None", "patience of -1.0"),
+        ("return (job.submitted_at,)", "1.0", "{}['bound']", "KeyError: 'bound'"),
+    ],
+)
+def test_a_policy_that_fails_is_not_asked_again_and_all_jobs_run_by_the_default(
+    module, caplog, order, patience, bound, said
+):
+    name = module(OWN.format(order=order, patience=patience, bound=bound))
+    policy = configured(f"{name}:Mine")
+    runs = simulate(read_trace(TRACE.splitlines(keepends=True)), gpus=1, vram=1000, policy=policy)
+    assert {run.job_id for run in runs} == {"j0", "j1", "j2", "j3"}
+    assert re.search(said, policy.fault)
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert "policy_of_ours:Mine failed" in record.getMessage()
+
+
+def test_a_bound_that_fails_leaves_nobody_out(module):
+    policy = configured(module(OWN.format(order="return (1.0,)", patience="1.0", bound="(lambda *_: {}[0])")) + ":Mine")
+    earlier = Earlier((5.0,), at=0.0, share=0.0, waited_s=0.0, backlog_s=0.0)
+    bound = policy.bounds()
+    assert [bound(earlier, 1.0, 0.0), bound(earlier, 2.0, 0.0)] == [(-math.inf,), (-math.inf,)]
+    assert policy.fault.startswith("KeyError: 0")
+
+
+def test_a_policy_that_does_well_decides_under_watch_as_it_does_alone(module):
+    name = module(
+        "from jupyter_gpusched.core.policies import Hybrid\nclass Mine(Hybrid):\n    __slots__ = ()\n"
+        "def make():\n    return Mine(slip=3.0)\n"
+    )
+    policy = configured(f"{name}:make")
+    assert (policy.slip, policy.fault) == (3.0, None)
+    with gzip.open(TRACES / "lab-L095-s1.csv.gz", "rt") as lines:
+        traced = read_trace(islice(lines, 200))
+    watched, alone = (simulate(traced, gpus=4, vram=81920, policy=one) for one in (policy, Hybrid(slip=3.0)))
+    assert list(watched) == list(alone)

@@ -99,3 +99,17 @@ def test_what_cannot_be_done_is_said_and_ends_with_two(capsys, tmp_path, text, w
     shown = capsys.readouterr()
     assert said in shown.err
     assert shown.out == ""
+
+
+def test_a_policy_that_fails_is_named_with_its_line_and_no_schedule_is_written(trace, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "policy_that_fails.py").write_text(
+        "from jupyter_gpusched.core.policies import Policy\n"
+        "class Mine(Policy):\n    def order(self, job):\n        return (1 / 0,)\n"
+    )
+    out = tmp_path / "out.csv"
+    words = ["simulate", str(trace), *MACHINE, "--policy", "policy_that_fails:Mine", "--out", str(out)]
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert "policy_that_fails:Mine failed: ZeroDivisionError: division by zero (policy_that_fails.py:4)" in said
+    assert not out.exists()
