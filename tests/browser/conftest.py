@@ -109,7 +109,7 @@ def chromium() -> Any:
     return SHARED.get("chromium", launched)
 
 
-FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E .*(?:Uncaught exception|\b500) .*')
+FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E [^\]]*\] (?:Uncaught exception|500) .*')
 LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels")
 """jupyter_server's own answer to a page that is closed while its kernel starts."""
 
