@@ -65,6 +65,7 @@ class HealthHandler(Handler):
                 ending=desk.means.ending,
                 notices=desk.means.notices if self.caller.admin else [],
                 isolation=desk.means.isolation,
+                host_limits="limited" if desk.means.limits_host else "counted",
                 drained=drained(desk.engine.state.operations.drain),
                 live_jobs=sum(not job.phase.final for job in live),
                 user=self.caller.user,

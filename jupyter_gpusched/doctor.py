@@ -331,6 +331,8 @@ def _describe_host(health: Mapping[str, Any], where: str | HubAddress) -> Check:
     if health.get("kind") in SERVICES:
         parts.append(f"administrators: {health.get('administrators') or 'unknown'}")
         parts.append(f"isolation of jobs: {health.get('isolation', 'none')}")
+        limited = health.get("host_limits") == "limited"
+        parts.append(f"host memory and CPUs of jobs: {'limited' if limited else 'counted, not limited'}")
     if health.get("simulated"):
         parts.append(f"SIMULATED cards {health['simulated']}")
     causes = " ".join(health.get("causes") or [])

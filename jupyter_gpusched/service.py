@@ -173,7 +173,8 @@ class Host:
             passed_on = {"PATH": PLAIN_PATH, "LANG": "C.UTF-8", **self._access.found_by(self.socket)}
             homes = None if means.cgroups is None else open_homes(means.cgroups)
             launcher = partial(launcher, owners=self._access.owners, environ=passed_on, homes=homes, fence=fence)
-            means = replace(means, counted_only=uncontrolled(homes), isolation=self.config.isolation)
+            why = uncontrolled(homes)
+            means = replace(means, counted_only=why, limits_host=why is None, isolation=self.config.isolation)
         store = await anyio.to_thread.run_sync(self._open_store, jobs_folder)
         instance = secrets.token_hex(8)
         try:

@@ -308,6 +308,7 @@ class Health(msgspec.Struct, kw_only=True):
     ending: str
     notices: list[str]
     isolation: str = "none"  # none | bwrap
+    host_limits: str = "counted"  # counted | limited: the host memory and CPUs that jobs ask for
     drained: Drained | None = None
     live_jobs: int = 0  # of the caller, that have not ended
     user: str = ""  # the caller, as the owner of jobs

@@ -63,12 +63,15 @@ class Asides:
         ended = [job.id for job in after if job.phase.final and job.id in self.dependents]
         if not told and not ended:
             return self
-        waiting = self.waiting
+        waiting, joining = self.waiting, []
         dependents: dict[JobId, Line[JobId]] = {}
         for was, job in told:
             if _aside(was) != _aside(job):
                 at = job.submitted_at, job.id
-                waiting = waiting.with_item(at) if _aside(job) else waiting.without_item(at)
+                if _aside(job):
+                    joining.append(at)
+                else:
+                    waiting = waiting.without_item(at)
             if job.after is not None and _blocked(was) != _blocked(job):
                 for parent in job.after.jobs:
                     known = dependents.get(parent, self.dependents.get(parent, _NOBODY))
@@ -79,14 +82,18 @@ class Asides:
         dependents |= dict.fromkeys(ended, _NOBODY)
         gone = [parent for parent, line in dependents.items() if not line]
         kept = {parent: line for parent, line in dependents.items() if line}
-        return Asides(waiting, self.dependents.changed(kept, gone), self._batches(told))
+        return Asides(waiting.with_items(joining), self.dependents.changed(kept, gone), self._batches(told))
 
     def _batches(self, told: Iterable[tuple[Job | None, Job]]) -> Map[Batch]:
         changed: dict[JobId, Batch] = {}
+        joining: dict[JobId, list[Job]] = {}
         for was, job in told:
             if job.batch_id is not None:
                 known = changed.get(job.batch_id) or self.batches.get(job.batch_id) or Batch(throttle=job.throttle)
-                changed[job.batch_id] = _joined(_left(known, was), job)
+                changed[job.batch_id] = _left(known, was)
+                joining.setdefault(job.batch_id, []).append(job)
+        for batch_id, jobs in joining.items():
+            changed[batch_id] = _joined(changed[batch_id], jobs)
         gone = [batch_id for batch_id, batch in changed.items() if not batch.queued and not batch.under_way]
         for batch_id in gone:
             del changed[batch_id]
@@ -128,13 +135,13 @@ def _left(batch: Batch, job: Job | None) -> Batch:
     )
 
 
-def _joined(batch: Batch, job: Job) -> Batch:
-    turn = _turn(job)
+def _joined(batch: Batch, jobs: Sequence[Job]) -> Batch:
+    turns = [turn for job in jobs if (turn := _turn(job)) is not None]
     return replace(
         batch,
-        queued=batch.queued.with_item(job.id) if job.phase is Phase.QUEUED else batch.queued,
-        turns=batch.turns if turn is None else batch.turns.with_item(turn),
-        under_way=batch.under_way + _under_way(job),
+        queued=batch.queued.with_items(job.id for job in jobs if job.phase is Phase.QUEUED),
+        turns=batch.turns.with_items(turns),
+        under_way=batch.under_way + sum(map(_under_way, jobs)),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from .frozen import quick, replace
+from .frozen import quick
 from .persistent import Map
 
 K = TypeVar("K")
@@ -106,7 +106,8 @@ class Kin(NamedTuple):
     limit_s: float | None
 
 
-class Outlook(NamedTuple):
+@dataclass(slots=True)
+class Outlook:
     """What the past says of a run that goes on, as long as neither the past nor the run comes to tell more.
 
     person, of_all     the past from which it comes; ``of_all`` only where its owner's says too little.
@@ -122,7 +123,7 @@ class Outlook(NamedTuple):
     total_s: float | None
 
     def remaining_s(self, elapsed_s: float) -> float:
-        _, _, limit_s, _, _, total_s = self
+        limit_s, total_s = self.limit_s, self.total_s
         if total_s is not None:
             seconds = total_s - elapsed_s
             if limit_s is not None and limit_s > elapsed_s:
@@ -162,14 +163,13 @@ class History:
             estimates=person.estimates if ratio is None else person.estimates.with_ratio(ratio),
             compute=person.compute if compute is None else _seen(_seen(person.compute, kin.name, compute), "", compute),
         )
-        return replace(
-            self,
+        told = self._told.copy()  # it stays good for the others, unless everybody's runs were used for it
+        told.pop(kin.owner, None)
+        return History(
             people=self.people.changed({kin.owner: person}),
             runs=self.runs.with_run(seconds, kept=_KEPT_OF_ALL),
             estimates=self.estimates if ratio is None else self.estimates.with_ratio(ratio),
-            # What was worked out stays good for the others, unless everybody's runs were used for it.
-            _told={owner: told for owner, told in self._told.items() if owner != kin.owner},
-            _told_by_all={},
+            _told=told,
         )
 
     def knows(self, owner: str, name: str) -> bool:
@@ -206,28 +206,27 @@ class History:
         except KeyError:  # some of them were not asked about since something was learned
             pass
         person, by_all = self.people.get(owner, _NOBODY), self._told_by_all
+        corrects_alone = len(person.estimates.ordered) >= _FEWEST_ESTIMATES
         told = []
         for kin in kins:
             seconds = known.get(kin)
-            if seconds is None:
+            if seconds is None and by_all:
                 seconds = by_all.get((owner, *kin))
-            told.append(self._newly_expected(person, owner, kin) if seconds is None else seconds)
-        return told
-
-    def _newly_expected(self, person: Person, owner: str, kin: Alike) -> float:
-        name, gpus, limit_s, share = kin
-        own, family = True, person.names.get(name)
-        if family is None or len(family.ordered) < KNOWN_AFTER:
-            own, family = False, self._broader(person, gpus)
-        told = max(10.0, self._blended(person, limit_s, share, family, own=own))
-        of_owner = family is not None and family is not self.runs
-        if of_owner and (not limit_s or len(person.estimates.ordered) >= _FEWEST_ESTIMATES):
-            known = self._told.setdefault(owner, {})  # its owner's past alone says what is expected of such a job
-            if len(known) > _MOST_TOLD:
-                known.clear()
-            known[kin] = told
-        else:
-            self._told_by_all[owner, name, gpus, limit_s, share] = told
+            if seconds is None:
+                name, gpus, limit_s, share = kin
+                own, family = True, person.names.get(name)
+                if family is None or len(family.ordered) < KNOWN_AFTER:
+                    own, family = False, self._broader(person, gpus)
+                seconds = self._blended(person, limit_s, share, family, own=own)
+                seconds = max(seconds, 10.0)
+                if family is not None and family is not self.runs and (not limit_s or corrects_alone):
+                    known = self._told.setdefault(owner, {})  # its owner's past alone says it
+                    if len(known) > _MOST_TOLD:
+                        known.clear()
+                    known[kin] = seconds
+                else:
+                    by_all[owner, name, gpus, limit_s, share] = seconds
+            told.append(seconds)
         return told
 
     def _broader(self, person: Person, gpus: int) -> Runs | None:
@@ -248,26 +247,30 @@ class History:
 
         before  what was said of the same run earlier; where its owner's past said too little, it does so still.
         """
-        person = self.people.get(kin.owner, _NOBODY)
-        told = None
-        if before is None or before.of_all is None or before.person is not person or elapsed_s < before.since_s:
-            for runs, _ in self._families(kin):
-                told = _told_of_longer(runs, elapsed_s, share)
-                if told is not None:
-                    return Outlook(person, runs if runs is self.runs else None, kin.limit_s, elapsed_s, *told)
-        else:
-            told = _told_of_longer(self.runs, elapsed_s, share)
-        return Outlook(person, self.runs, kin.limit_s, elapsed_s, *(told or (math.inf, None)))
+        owner, name, gpus, limit_s = kin
+        person, everybody = self.people.get(owner, _NOBODY), self.runs
+        families = [person.names.get(name, _NO_RUNS), person.by_gpus.get(gpus, _NO_RUNS), person.runs, everybody]
+        if before is not None and before.of_all is not None and before.person is person and elapsed_s >= before.since_s:
+            families = [everybody]
+        for runs in families:
+            ordered = runs.ordered
+            longer = bisect_right(ordered, elapsed_s)
+            left = len(ordered) - longer
+            if left >= _TRUSTED:  # of those that lasted longer: the shortest, and what this share does not exceed
+                of_all = everybody if runs is everybody else None
+                total_s = ordered[longer + min(left - 1, int(share * left))]
+                return Outlook(person, of_all, limit_s, elapsed_s, ordered[longer], total_s)
+        return Outlook(person, everybody, limit_s, elapsed_s, math.inf, None)
 
     def person(self, owner: str) -> Person:
         return self.people.get(owner, _NOBODY)
 
     def still_holds(self, outlook: Outlook, person: Person, elapsed_s: float) -> bool:
         """Whether it would be the same now, with what is known of the owner; its kin must be the same."""
-        of, of_all, _, since_s, until_s, _ = outlook
+        of_all = outlook.of_all
         return (
-            of is person
-            and since_s <= elapsed_s < until_s
+            outlook.person is person
+            and outlook.since_s <= elapsed_s < outlook.until_s
             and (of_all is None or of_all is self.runs or self._still_unheard_of(outlook, elapsed_s))
         )
 
@@ -309,9 +312,10 @@ class History:
         guessed = limit_s * self._correction(person.estimates, share)
         if family is None:
             return guessed
-        weight = 0.5 * min(1.0, len(family.ordered) / 6) if own else 0.15
+        count = len(family.ordered)
+        weight = (0.5 if count >= 6 else 0.5 * (count / 6)) if own else 0.15
         learned = family.log_typical if share == MIDDLE else math.log(max(1.0, family.quantile(share)))
-        return math.exp(weight * learned + (1 - weight) * math.log(max(1.0, guessed)))
+        return math.exp(weight * learned + (1 - weight) * math.log(guessed if guessed > 1.0 else 1.0))  # noqa: FURB136
 
     def _correction(self, estimates: Estimates, share: float) -> float:
         """What a user's estimate is worth in the light of that user's earlier ones, or of everybody's."""
@@ -320,14 +324,6 @@ class History:
         if len(estimates.ordered) >= _FEWEST_ESTIMATES:
             return estimates.factor(share)
         return 0.5 if share <= 0.6 else 1.0
-
-
-def _told_of_longer(runs: Runs, elapsed_s: float, share: float) -> tuple[float, float] | None:
-    """Of runs that lasted longer, the shortest and the one that this share does not exceed; None = too few."""
-    ordered = runs.ordered
-    longer = bisect_right(ordered, elapsed_s)
-    left = len(ordered) - longer
-    return None if left < _TRUSTED else (ordered[longer], ordered[longer + min(left - 1, int(share * left))])
 
 
 _NO_RUNS = Runs()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from .frozen import replace
+from .frozen import quick, replace
 from .held import Held
 from .history import History
 from .model import Attempt, Gpu, GpuUuid, Job, Outcome, Request, Settings
@@ -27,6 +26,7 @@ _USUAL_LOAD = 0.85
 """A first-in-first-out queue keeps about so much of the memory busy."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Past:
     history: History = History()  # noqa: RUF009  frozen
@@ -69,45 +69,42 @@ class Past:
         since, until = begun(attempt), attempt.ended_at
         if since is None or until is None or until < since:
             return self
-        past = replace(
-            self, usage=self.usage.with_end(job.owner, part(job.request, attempt, capacity, settings), since, until)
-        )
+        usage = self.usage.with_end(job.owner, part(job.request, attempt, capacity, settings), since, until)
         if attempt.outcome not in TEACHES:
-            return past
-        history = past.history.with_run(kin_of(job), until - since, compute=job.compute)
-        return replace(past, history=history)
+            return Past(self.history, usage)
+        return Past(self.history.with_run(kin_of(job), until - since, compute=job.compute), usage)
 
     def share(self, owner: str, held: Held, capacity: int, settings: Settings, now: float) -> float:
         """A user's part of the machine of late, between 0 and 1."""
         jobs = held.owners.get(owner, ())
-        known: _Had | None = held.sums.get(("share", owner))
+        known: _Had | None = held.shares.get(owner)
         if known is None or known.jobs is not jobs or known.capacity != capacity or known.settings is not settings:
             holding = Holding.of(_parts(jobs, max(1, capacity), settings))
         else:
             holding = known.holding
         share = self.usage.share(owner, holding, now)
         ended = self.usage.ended.get(owner)
-        held.sums["share", owner] = _Had(jobs, capacity, settings, holding, ended, share, now)
+        held.shares[owner] = _Had(jobs, capacity, settings, holding, ended, share, now)
         return share
 
     def least_share(self, owner: str, held: Held, capacity: int, settings: Settings, now: float) -> float:
         """What that is not below; nearly the same, and quick as long as nothing of the owner's has started or ended."""
-        known: _Had | None = held.sums.get(("share", owner))
+        known: _Had | None = held.shares.get(owner)
         if known is not None:
-            jobs, of, by, _, ended, share, at = known
-            passed_s = now - at
+            passed_s = now - known.at
             if (
                 0.0 <= passed_s < _LATELY_S
-                and jobs is held.owners.get(owner, ())
-                and ended is self.usage.ended.get(owner)
-                and of == capacity
-                and by is settings
+                and known.jobs is held.owners.get(owner, ())
+                and known.ended is self.usage.ended.get(owner)
+                and known.capacity == capacity
+                and known.settings is settings
             ):
-                return least_after(share, passed_s)
+                return least_after(known.share, passed_s)
         return self.share(owner, held, capacity, settings, now)
 
 
-class _Had(NamedTuple):
+@dataclass(slots=True)
+class _Had:
     """An owner's share at a moment, and what it was worked out of."""
 
     jobs: tuple[Job, ...]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
 V = TypeVar("V")
@@ -122,6 +123,21 @@ class Line(Generic[T]):
         insort(chunk, item)
         parts = (tuple(chunk),) if len(chunk) <= 2 * _CHUNK else (tuple(chunk[:_CHUNK]), tuple(chunk[_CHUNK:]))
         return self._of((*self._chunks[:at], *parts, *self._chunks[at + 1 :]), self._size + 1)
+
+    def with_items(self, items: Iterable[T]) -> Line[T]:
+        """Where many come at once, all from the first of them on is put up anew, unless that is far more than they."""
+        many: list[Any] = sorted(items)
+        if not many:
+            return self
+        at = min(self._chunk_of(many[0]), max(0, len(self._chunks) - 1))
+        if len(many) == 1 or sum(map(len, self._chunks[at:])) > 16 * len(many):
+            line = self
+            for item in many:
+                line = line.with_item(item)
+            return line
+        rest = sorted([*chain.from_iterable(self._chunks[at:]), *many])
+        parts = (tuple(rest),) if len(rest) <= 2 * _CHUNK else Line(rest)._chunks
+        return self._of((*self._chunks[:at], *parts), self._size + len(many))
 
     def without_item(self, item: T) -> Line[T]:
         """Raises ``KeyError`` for something that does not stand here."""

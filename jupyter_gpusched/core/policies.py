@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from .frozen import quick
+
 
 class Priority(str, Enum):
     LOW = "low"
@@ -60,7 +62,9 @@ Order = tuple[float, ...]
 """What a policy says of a job; smaller goes first."""
 
 
-class Earlier(NamedTuple):
+@quick
+@dataclass(frozen=True, slots=True)
+class Earlier:
     """The smallest order of some jobs of an owner at an earlier moment, with the owner's share then.
 
     waited_s, backlog_s  none of them had less.
@@ -184,9 +188,9 @@ class Hybrid(Policy):
             return None
 
         def bound(jobs: Earlier, passed_s: float, share: float) -> Order:
-            (order,), _, before, waited_s, backlog_s = jobs
-            fair = ((1.0 + scale * share) / (1.0 + scale * before)) ** weight
-            patience = _LONG_S + per_backlog * backlog_s + waited_s
+            (order,) = jobs.order
+            fair = ((1.0 + scale * share) / (1.0 + scale * jobs.share)) ** weight
+            patience = _LONG_S + per_backlog * jobs.backlog_s + jobs.waited_s
             return (order * fair * (patience / (patience + passed_s)) * _NEARLY,)
 
         return bound

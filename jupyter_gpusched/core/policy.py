@@ -68,7 +68,7 @@ class Pass:
         self.decisions: list[Decision] = []
         self.placed: dict[JobId, tuple[Job, tuple[Grant, ...]]] = {}
         self.evicted: set[JobId] = set()
-        self.singles = Singles(self.facts, self.measured, self._may_be_tried, self._is_barred)
+        self.singles = Singles(self.facts, self.measured)
         self.dropped: set[JobId] = set()  # whose claim was given up in this pass
         self.resting: set[JobId] = set()  # those of them that get none for a while
         self.failed: set[_Alike] = set()  # room only shrinks: these fit no more
@@ -102,13 +102,11 @@ class Pass:
         for group, owners in self.state.queue.lines.items():
             if group.urgent and (everything or self._fits_at_best(group.request)):
                 for own in owners.values():
-                    self.singles.join(group.request, own.lines)
+                    self.singles.join(group.request, own.lines, self)
             elif by_hand and not group.urgent and (self.policy.strict or self._fits_at_best(group.request)):
                 for owner in by_hand:
                     if owner in owners:
-                        self.singles.join(
-                            group.request, {k: line for k, line in owners[owner].lines.items() if k.by_hand}
-                        )
+                        self.singles.join(group.request, in_order(owners[owner]), self)
         heapify(self.singles.urgent)
 
     def _gather_late(self) -> list[Rivals]:
@@ -126,7 +124,7 @@ class Pass:
             for owner, own in owners.items():
                 rivals.add(owner, own)
                 if owner in by_hand and not urgent_first:
-                    self.singles.join(request, in_order(own))
+                    self.singles.join(request, in_order(own), self)
             gathered.append(rivals)
         for place, number, job_id in self.singles.heads:
             line = self.singles.rows[number]
@@ -162,14 +160,14 @@ class Pass:
         """Whether it would fit a job that goes on for ever; only a soft claim makes a difference."""
         return math.isinf(self.room.brief_until) or find(self.room, request, compute=0.01) is not None
 
-    def _may_be_tried(self, job: Job) -> bool:
+    def may_be_tried(self, job: Job) -> bool:
         return self._is_free(job) and not rests(job, self.now)
 
     def _is_free(self, job: Job) -> bool:
         """Whether nothing has been decided about a job, in this pass or as a claim before it."""
         return (job.claim is None or job.id in self.dropped) and job.id not in self.placed
 
-    def _is_barred(self, job: Job) -> bool:
+    def is_barred(self, job: Job) -> bool:
         """Whether the limits of its owner keep it from starting now."""
         return self.quota is not None and self.quota.bars(job) is not None
 
@@ -187,7 +185,7 @@ class Pass:
             if later > place:  # its owner was given something meanwhile
                 heappush(heads, (later, number, job_id))
             elif self._try(self.state.jobs[job_id], *self.singles.rows[number][2:]):
-                following = self.singles.next(number)
+                following = self.singles.next(number, self)
                 if following is not None and following[0][0]:
                     self.singles.heads.append(following)
                 elif following is not None:
@@ -220,10 +218,10 @@ class Pass:
                         heappush(firsts, (*first, number))
                     continue
             job = self.state.jobs[rivals.job(row)]
-            if self._is_barred(job):
+            if self.is_barred(job):
                 rivals.leave(row)
-            elif not self._may_be_tried(job) or self._try(job, *rivals.expected(row)):
-                rivals.advance(row, self._may_be_tried)
+            elif not self.may_be_tried(job) or self._try(job, *rivals.expected(row)):
+                rivals.advance(row, self.may_be_tried)
             elif self.policy.strict:
                 return
             elif rivals.evicts:
@@ -238,7 +236,7 @@ class Pass:
         """Whether the next of the line may be looked at: this one was decided about, starts, or evicts others."""
         return (
             job.id in self.placed
-            or self._is_barred(job)
+            or self.is_barred(job)
             or self._start_at(job, expected_s, compute)
             or (job.priority is Priority.HIGH and self._evict_for(job))
         )
@@ -295,7 +293,7 @@ class Pass:
         job = self.state.claimant
         if job is None or job.claim is None or self.policy.strict:
             return None if self.policy.strict else self._oldest_overdue()
-        if self._is_barred(job) or self._is_shut_out(job):
+        if self.is_barred(job) or self._is_shut_out(job):
             self._drop(job)
             return self._oldest_overdue()
         if job.claim.firm or spent(job.claim, self.now) <= budget(job, self.facts):
@@ -319,7 +317,7 @@ class Pass:
             job = self.state.jobs[rank.job_id]
             if rests(job, now) or self._claim_rests(job) or not self._is_free(job):
                 continue
-            if self._is_barred(job) or self._is_shut_out(job):
+            if self.is_barred(job) or self._is_shut_out(job):
                 continue
             if now - waits_since(job) >= facts.patience_s(job):
                 return job
@@ -337,7 +335,7 @@ class Pass:
         """Start the job whose patience is over, or keep its place; returns who is next after one that started."""
         if job.id in self.placed:
             return self._oldest_overdue()
-        if self._is_barred(job):
+        if self.is_barred(job):
             if job.claim is not None:
                 self._drop(job)
             return self._oldest_overdue()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from .frozen import quick, replace
 from .history import History, Kin
@@ -52,16 +52,23 @@ class Group(NamedTuple):
 Lines = Mapping[LineKey, Line[Rank]]
 
 
+@dataclass(slots=True)
+class Known:
+    """What ``heads`` worked out of some lines, good as long as they are the same; ``before`` is what was of others."""
+
+    heads: Any = None
+    expected: Any = None
+    least: Any = None
+    before: Known | None = None
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The lines of one owner in a group.
-
-    known  what was worked out of them, good as long as they are the same; ``before`` is what was of earlier ones.
-    """
+    """The lines of one owner in a group."""
 
     lines: Lines
-    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    known: Known = field(default_factory=Known, compare=False, repr=False)
 
 
 @quick
@@ -93,26 +100,39 @@ class Queue:
         lines: _Opened = {}
         nameless: dict[str, Line[Rank]] = {}
         ages, work = self.ages, self.work
+        older: list[Rank] = []
+        joining: dict[tuple[Group, LineKey], list[Rank]] = {}  # a whole array may join one line
+        unnamed: dict[str, list[Rank]] = {}
         for was, is_now in zip(before, after, strict=True):
             old, new = _stands(was, history), _stands(is_now, history)
             work += ((is_now.work or 0) if new else 0) - ((was.work or 0) if was and old else 0)
             if old == new:
                 continue
-            for job, place, joins in ((was, old, False), (is_now, new, True)):
-                if job is not None and place is not None:
-                    group, key, at, both = place
-                    opened = self._opened(lines, group, job.owner)
-                    by_age = at if job.place_at is None else age(job)
-                    ages = ages.with_item(by_age) if joins else ages.without_item(by_age)
-                    _move(opened, key, at, joins=joins)
-                    if both is not None:
-                        nameless.setdefault(both, self.nameless.get(both, _NO_LINE))
-                        _move(nameless, both, by_age, joins=joins, kept=True)
+            if was is not None and old is not None:
+                group, key, at, both = old
+                by_age = at if was.place_at is None else age(was)
+                ages = ages.without_item(by_age)
+                _leave(self._opened(lines, group, was.owner), key, at)
+                if both is not None:
+                    nameless[both] = nameless.get(both, self.nameless.get(both, _NO_LINE)).without_item(by_age)
+            if new is not None:
+                group, key, at, both = new
+                by_age = at if is_now.place_at is None else age(is_now)
+                older.append(by_age)
+                joining.setdefault((group, key), []).append(at)
+                if both is not None:
+                    unnamed.setdefault(both, []).append(by_age)
+        for (group, key), ranks in joining.items():
+            opened = self._opened(lines, group, key.owner)
+            opened[key] = opened.get(key, _NO_LINE).with_items(ranks)
+        for both, ranks in unnamed.items():
+            nameless[both] = nameless.get(both, self.nameless.get(both, _NO_LINE)).with_items(ranks)
         if not lines and work == self.work:
             return self
         emptied = [both for both, line in nameless.items() if not line]
         filled = {both: line for both, line in nameless.items() if line}
-        return Queue(self._with(lines), ages, work, self.nameless.changed(filled, emptied), self.requests)
+        unknown = self.nameless.changed(filled, emptied)
+        return Queue(self._with(lines), ages.with_items(older), work, unknown, self.requests)
 
     def with_known(self, owner: str, name: str, jobs: Mapping[JobId, Job]) -> Queue:
         """The queue after the past has begun to say something of a name: its jobs get lines of their own."""
@@ -144,9 +164,9 @@ class Queue:
             keyed = owners[owner].lines if owner in owners else {}
             for key in [key for key in keyed if key.name == name]:
                 opened = self._opened(lines, group, owner)
-                for at in opened.pop(key):
-                    _move(opened, key._replace(name=""), at, joins=True)
-                    nameless = nameless.with_item(age(jobs[at.job_id]))
+                ranks, unnamed = list(opened.pop(key)), key._replace(name="")
+                opened[unnamed] = opened.get(unnamed, _NO_LINE).with_items(ranks)
+                nameless = nameless.with_items(age(jobs[at.job_id]) for at in ranks)
         if not lines:
             return self
         return replace(self, lines=self._with(lines), nameless=self.nameless.changed({both: nameless}))
@@ -182,12 +202,12 @@ class Queue:
         return merged
 
 
-def _inherited(before: Own | None) -> dict[str, Any]:
+def _inherited(before: Own | None) -> Known:
     """What was worked out of lines of which some have changed since: of the others it is still true."""
     if before is None:
-        return {}
+        return Known()
     known = before.known
-    return {"before": known if "heads" in known else known.get("before")}
+    return Known(before=known.before if known.heads is None else known)
 
 
 _Opened = dict[Group, dict[str, dict[LineKey, Line[Rank]]]]
@@ -201,14 +221,9 @@ def _both(owner: str, name: str) -> str:
     return f"{owner}\0{name}"
 
 
-K = TypeVar("K")
-
-
-def _move(lines: dict[K, Line[Rank]], key: K, at: Rank, *, joins: bool, kept: bool = False) -> None:
-    """One joins or leaves a line. ``kept``: also when it is empty then."""
-    line = lines.get(key, _NO_LINE)
-    line = line.with_item(at) if joins else line.without_item(at)
-    if line or kept:
+def _leave(lines: dict[LineKey, Line[Rank]], key: LineKey, at: Rank) -> None:
+    line = lines.get(key, _NO_LINE).without_item(at)
+    if line:
         lines[key] = line
     else:
         del lines[key]

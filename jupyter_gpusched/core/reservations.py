@@ -90,14 +90,16 @@ def seen_past(room: Room, shut: frozenset[GpuUuid]) -> Room:
 def evictions(state: State, now: float) -> Iterator[Evicted]:
     """Preemptible jobs of others on cards whose window has begun."""
     gates = Gates(state, now)
+    told: set[JobId] = set()  # a job on several cards may stand in several windows, and is ended once
     for one, cards in gates.windows:
         if one.start > now:
             return
         on_cards = {grant.job_id for uuid in cards for grant in state.held.grants.get(uuid, ())}
-        for job_id in sorted(on_cards):
+        for job_id in sorted(on_cards - told):
             job = state.busy[job_id]
             living = job.phase in {Phase.STARTING, Phase.RUNNING}
             if living and job.owner != one.user and job.may_be_evicted and _holds(job, cards):
+                told.add(job_id)
                 yield Evicted(job.id, job.attempt, one.user or one.by, reserved_for(one, now))
 
 

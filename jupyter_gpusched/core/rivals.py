@@ -97,7 +97,7 @@ class Rivals:
             (
                 self.facts.state.jobs[job_id].owner,
                 Heads.of(jobs),
-                Expected(None, None, [expected_s], [compute]),
+                Expected(None, None, [expected_s], expected_s, [compute]),
             )
         )
         self.orders.append(place[1])
@@ -185,12 +185,13 @@ class Rivals:
         start, heads = len(self.orders), heads_of(own, self.request.gpus, self.facts)
         known = expected_of(own, owner, heads, self.facts, compute=self.measured)
         orders = self.facts.orders(owner, self.part, heads, known.seconds)
-        note_least(own, owner, self.part, orders, self.facts)
+        least = note_least(own, owner, self.part, orders, self.facts)
         self.starts.append(start)
         self.owners.append((owner, heads, known))
         self.orders += orders
-        if not math.isinf(self.within_s):
-            self._narrow(start, known)
+        if self.within_s == math.inf and not self.failures:
+            return _GONE if least is None else least
+        self._narrow(start, known)
         for failure in self.failures:
             self._fail(failure, start, heads, known)
         return min(self.orders[start:], default=_GONE)

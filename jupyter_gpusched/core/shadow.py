@@ -125,14 +125,14 @@ def _ends(state: State, now: float) -> list[_End]:
         if was is not None and was[0] is job:  # of a job that goes on as it did: nearly all, so it is told right here
             _, before, since = was
             elapsed_s = 0.0 if since is None else now - since
-            of, of_all, limit_s, since_s, until_s, total_s = before
+            total_s = before.total_s
             if (
                 total_s is not None
-                and of is people[job.owner]
-                and since_s <= elapsed_s < until_s
-                and (of_all is None or of_all is everybody)
+                and before.since_s <= elapsed_s < before.until_s
+                and before.person is people[job.owner]
+                and (before.of_all is None or before.of_all is everybody)
             ):
-                seconds = total_s - elapsed_s
+                seconds, limit_s = total_s - elapsed_s, before.limit_s
                 if limit_s is not None and limit_s > elapsed_s:
                     seconds = min(seconds, max(limit_s - elapsed_s, 60.0))
                 ends.append((now + (seconds if seconds > 20.0 else 20.0), job_id, job.grants, job))  # noqa: FURB136
@@ -163,7 +163,7 @@ def _end_of(job: Job, was: tuple[Job, Outlook, float | None] | None, person: Per
         return now + 1.0 if job.stop is None else max(now + 1.0, job.stop.since + job.stop.grace_s)
     before, since = was[1:] if was is not None and was[0] is job else (None, begun(job.attempts[-1]))
     elapsed_s = 0.0 if since is None else now - since
-    if before is not None and history.still_holds(before, person, elapsed_s):
+    if before is not None and before.total_s is None and history.still_holds(before, person, elapsed_s):
         return now + before.remaining_s(elapsed_s)
     outlook = history.outlook(kin_of(job), elapsed_s, QUANTILE, before)
     state.held.outlooks[job.id] = job, outlook, since

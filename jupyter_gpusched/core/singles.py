@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from .facts import Facts, Place
 from .model import Job, JobId, Request
@@ -13,24 +14,27 @@ Head = tuple[Place, int, JobId]
 """The place of a line's first job that is left, the number of the line in the pass, and the job."""
 
 
+class Asked(Protocol):
+    """What a pass is asked about a job. It is given with each question: who kept it would make a circle with it."""
+
+    def may_be_tried(self, job: Job, /) -> bool:
+        """Whether nothing has been decided about the job yet, nor does it rest."""
+
+    def is_barred(self, job: Job, /) -> bool:
+        """Whether limits keep it, and with it all of its line, from starting."""
+
+
 class Singles:
-    """``urgent`` are the heads that go before claims, ``heads`` those that come after.
+    """``urgent`` are the heads that go before claims, ``heads`` those that come after."""
 
-    may_be_tried  whether nothing has been decided about a job yet, nor does it rest.
-    is_barred     whether limits keep it, and with it all of its line, from starting.
-    """
-
-    def __init__(
-        self, facts: Facts, measured: bool, may_be_tried: Callable[[Job], bool], is_barred: Callable[[Job], bool]
-    ) -> None:
+    def __init__(self, facts: Facts, measured: bool) -> None:
         self.facts, self.measured = facts, measured
-        self.may_be_tried, self.is_barred = may_be_tried, is_barred
         self.rows: list[Alone] = []
         self.rest: list[Iterator[Rank]] = []
         self.heads: list[Head] = []
         self.urgent: list[Head] = []
 
-    def join(self, request: Request, lines: Lines) -> None:
+    def join(self, request: Request, lines: Lines, asked: Asked) -> None:
         history = self.facts.history
         for key, line in lines.items():
             expected_s = history.expected_of(key.owner, key.name, request.gpus, key.limit_s)
@@ -38,17 +42,17 @@ class Singles:
             number = len(self.rows)
             self.rows.append((request, line, expected_s, compute))
             self.rest.append(iter(line))
-            head = self.next(number)
+            head = self.next(number, asked)
             if head is not None:
                 (self.heads if head[0][0] else self.urgent).append(head)
 
-    def next(self, number: int) -> Head | None:
+    def next(self, number: int, asked: Asked) -> Head | None:
         """The first job left of a line that may be tried at all."""
         for rank in self.rest[number]:
             job = self.facts.state.jobs[rank.job_id]
-            if self.is_barred(job):
+            if asked.is_barred(job):
                 return None
-            if self.may_be_tried(job):
+            if asked.may_be_tried(job):
                 return self.place_now(number, job.id), number, job.id
         return None
 

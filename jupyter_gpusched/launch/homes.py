@@ -22,15 +22,19 @@ from .means import Hierarchy
 SUBGROUP = "host"
 """Where the service itself is when it may divide what is above (`DelegateSubgroup=host` in its unit)."""
 
+LIMITING = frozenset({"memory", "cpu"})
+"""Controllers by which a job can be kept to what it asked for."""
+
 _PERIOD_US = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """base  where they are made; ``controllers`` limit them."""
+    """base  where they are made; ``controllers`` limit them; ``mount`` is the top of the hierarchy."""
 
     base: str
     controllers: frozenset[str] = frozenset()
+    mount: str = "/sys/fs/cgroup"
 
     def make(self, order: LaunchOrder, marker: str) -> str | None:
         """A new one for an attempt; None where that fails, and descent and marker must do."""
@@ -63,19 +67,25 @@ def open_homes(hierarchy: Hierarchy) -> Homes | None:
         return None
     base, _, last = own.rpartition("/")
     if last != SUBGROUP or not base.startswith(hierarchy.mount):
-        return Homes(own)
-    for controller in ("memory", "cpu"):
+        return Homes(own, mount=hierarchy.mount)
+    for controller in sorted(LIMITING):
         _write(f"{base}/cgroup.subtree_control", f"+{controller}")
     on = read_file(f"{base}/cgroup.subtree_control").decode().split()
-    return Homes(base, frozenset(on) & {"memory", "cpu"})
+    return Homes(base, LIMITING.intersection(on), hierarchy.mount)
 
 
 def uncontrolled(homes: Homes | None) -> str | None:
     """Why jobs can use more host memory and CPUs than they asked for; None where they cannot."""
     if homes is None:
         return "there are no cgroups for its jobs"
-    if homes.controllers == {"memory", "cpu"}:
+    if homes.controllers == LIMITING:
         return None
+    there = read_file(f"{homes.mount}/cgroup.controllers").decode().split()
+    if absent := sorted(LIMITING.difference(there)):
+        return (
+            f"the kernel has no controllers for {' and '.join(absent)} in cgroups of version 2 at {homes.mount} "
+            "(systemd.unified_cgroup_hierarchy=1 on the kernel's command line moves them there from version 1)"
+        )
     return f"the service may not turn on controllers in {homes.base} (DelegateSubgroup={SUBGROUP} in its unit lets it)"
 
 

@@ -46,6 +46,7 @@ class Means:
     ends_with_server  why jobs end with this server; None = they go on without it.
     holes             whether logs can be kept within their limit here.
     counted_only      why a service for others counts host memory and CPUs and does not limit them; None = it limits.
+    limits_host       whether a job cannot take more host memory and CPUs than it asked for.
     isolation         what hides other users' cards and `/tmp` from jobs: `none` or `bwrap`.
     oom_counters      files in which the kernel counts processes that it ended for lack of host memory.
     """
@@ -57,6 +58,7 @@ class Means:
     holes: bool = True
     oom_counters: tuple[str, ...] = ()
     counted_only: str | None = None
+    limits_host: bool = False
     isolation: str = "none"
 
     @property

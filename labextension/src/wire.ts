@@ -114,6 +114,7 @@ export interface Health {
   ending: string;
   notices: string[];
   isolation: string;
+  host_limits: string;
   drained: Drained | null;
   live_jobs: number;
   user: string;

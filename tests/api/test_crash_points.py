@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import DEADLINE_S, wait_for
+from waiting import wait_for
 
 import jupyter_gpusched
 from jupyter_gpusched.client import Client
@@ -85,7 +85,7 @@ class Stage:
 
     def check_its_own_end(self, client: Client, job_id: str) -> None:
         self.gate.touch()
-        view = client.wait(job_id, timeout=DEADLINE_S)
+        view = client.wait(job_id, timeout=STARTS_S)
         assert (view["phase"], view["exit_code"], self.ran()) == ("failed", 5, 1), view
         assert client.log(job_id) == b"one\ntwo\n"
         wait_for(lambda: not client.gpus()[0]["holders"], "its memory stays granted")
@@ -168,7 +168,7 @@ def test_a_host_that_dies_while_it_cancels_has_either_promised_nothing_or_keeps_
         assert acknowledged is None
         stage.check_its_own_end(client, job_id)
     else:
-        view = client.wait(job_id, timeout=DEADLINE_S)
+        view = client.wait(job_id, timeout=STARTS_S)
         assert (view["phase"], stage.ran()) == ("cancelled", 1), view
 
 
@@ -182,7 +182,7 @@ def test_a_host_that_dies_while_it_cancels_a_start_lets_nothing_run(stage, point
     assert died(doomed)
     client = stage.plain_host()
     client.cancel(job_id)
-    view = client.wait(job_id, timeout=DEADLINE_S)
+    view = client.wait(job_id, timeout=STARTS_S)
     supervisor = int((stage.pauses / "reached").read_text())
     (stage.pauses / "go").touch()
     wait_for(lambda: start_time(supervisor) is None, "the late supervisor does not give up")
@@ -210,7 +210,7 @@ def test_a_host_is_killed_while_a_supervisor_is_at_any_of_its_steps(stage, point
         client.cancel(job_id)
     (stage.pauses / "go").touch()
     stage.gate.touch()
-    view = client.wait(job_id, timeout=DEADLINE_S)
+    view = client.wait(job_id, timeout=STARTS_S)
     told = (view["phase"], view["exit_code"], stage.ran())
     if then == "goes on" or (then == "is killed" and point == "claim:before"):
         assert told == ("failed", 5, 1), view  # before the claim: as a second attempt, the first never was
@@ -222,5 +222,5 @@ def test_a_host_is_killed_while_a_supervisor_is_at_any_of_its_steps(stage, point
     else:
         assert told[0] == "lost", view  # nobody can say how it ended, so nobody does
         assert told[2] == (0 if point == "started:after" else 1)
-    assert client.wait(after, timeout=DEADLINE_S)["phase"] == "succeeded"
+    assert client.wait(after, timeout=STARTS_S)["phase"] == "succeeded"
     assert stage.ran() <= 1

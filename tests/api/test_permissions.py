@@ -220,7 +220,10 @@ def test_what_is_to_be_mended_on_the_machine_is_told_to_administrators_alone(que
     desk.means = replace(desk.means, counted_only="the service may not turn on controllers")
     (notice,) = queue.ask("root2", "GET", "health").json["notices"]
     assert notice == "Host memory and CPUs of jobs are counted, not limited: the service may not turn on controllers."
-    assert queue.ask("bob", "GET", "health").json["notices"] == []
+    told = queue.ask("bob", "GET", "health").json
+    assert (told["notices"], told["host_limits"]) == ([], "counted"), "what it means for them, not how to mend it"
+    desk.means = replace(desk.means, counted_only=None, limits_host=True)
+    assert queue.ask("bob", "GET", "health").json["host_limits"] == "limited"
 
 
 def test_what_others_run_beside_the_queue_is_told_to_nobody_but_them_and_administrators(queue):

@@ -1,8 +1,7 @@
 """A real JupyterLab with simulated cards, and a headless Chromium that looks at it.
 
 One server and one browser for all tests of this folder, except for modules that need a server of their own; each test
-has a page and a notebook of its own. Where a module says ``ONE_PAGE``, its notebooks are opened one after another in
-the same page, as a user does: loading JupyterLab is most of what a test costs.
+has a notebook of its own, and a tab of the browser as if nobody had used it before.
 What went wrong is left as a screenshot and the server's log in the test's folder.
 """
 
@@ -20,49 +19,38 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from pages import Page, Tabs
 from waiting import wait_for
 
 CARDS = "2x24G"
 TOKEN = "secret"
+SLOW_MS = 60_000
+"""A busy machine is slow to load a page."""
+VIEWPORT = {"width": 1400, "height": 900}
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-STARTED = "() => window.jupyterapp?.isPluginActivated?.('jupyter-gpusched:plugin')"
-READY = """() => {
-  const session = window.jupyterapp?.shell?.currentWidget?.sessionContext;
-  return session?.isReady && session.session?.kernel?.status === 'idle'
-    && session.session.kernel.connectionStatus === 'connected';
-}"""
-EXPECTED = re.compile(
-    r"WebSocket connection to|net::ERR_|/gpusched/api/.*Failed to load resource: .* status of (403|404|422)"
-)
-"""What the browser says of servers that tests kill, and of refusals, which are answers: it always calls them errors."""
-NOT_OURS = re.compile(
-    r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id"
-    r"|^Error: Disposed\n"
-)
-"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends, a
-widget's message to a page that was loaded anew, a notebook that is closed while its kernel starts."""
-TIDY = """async () => {
-  const { commands, shell } = window.jupyterapp;
-  for (const widget of [...shell.widgets('main')]) {
-    if (widget.context?.model) widget.context.model.dirty = false;
-    widget.dispose();
-  }
-  if (document.body.dataset.jpThemeName !== 'JupyterLab Light')
-    await commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' });
-  shell.activateById('filebrowser');
-  return !document.querySelector('.jp-Dialog');
-}"""
+
+NEWS = "@jupyterlab/apputils-extension:announcements"
+"""Its question would cover the corner of the page."""
+NEEDLESS = [
+    f"@jupyterlab/{name}-extension"
+    for name in (
+        "celltags", "console", "csvviewer", "debugger", "extensionmanager", "help", "htmlviewer", "hub", "imageviewer",
+        "inspector", "json", "logconsole", "markdownviewer", "mermaid", "pdf", "pluginmanager",
+        "running", "terminal", "tooltip", "vega5", "workspaces",
+    )
+]  # fmt: skip
+"""What JupyterLab is quicker without; servers of a module's own have all that users have."""
 
 
 class Shared:
@@ -101,17 +89,20 @@ def chromium() -> Any:
 
     @contextmanager
     def launched() -> Iterator[Any]:
-        with api.sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
-            yield browser
-            browser.close()
+        with api.sync_playwright() as playwright, tempfile.TemporaryDirectory(prefix="profile-") as profile:
+            context = playwright.chromium.launch_persistent_context(
+                profile, executable_path=found, args=ARGUMENTS, viewport=VIEWPORT
+            )
+            context.set_default_timeout(SLOW_MS)
+            yield context.browser
+            context.close()
 
     return SHARED.get("chromium", launched)
 
 
 FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E [^\]]*\] (?:Uncaught exception|500) .*')
-LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels")
-"""jupyter_server's own answer to a page that is closed while its kernel starts."""
+LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels|Uncaught exception in (ZMQS|zmqs)tream callback")
+"""jupyter_server's own words on a page that is closed while its kernel starts or speaks."""
 
 
 def faults_in(log: str) -> list[str]:
@@ -144,12 +135,13 @@ class Lab:
         self.root.mkdir()
         self.log = home / "server.log"
         self.environ = _environment(home, runtime) | dict(environ or {})
-        _configure(home)
+        _configure(home, [NEWS] if base or prepare else [NEWS, *NEEDLESS])
         if prepare:
             prepare(home)
         self.port = _free_port()
         self.base = base
         self.url = f"http://127.0.0.1:{self.port}{base}"
+        self.token = TOKEN
         self.start()
 
     def start(self) -> None:
@@ -231,12 +223,11 @@ class Lab:
         self.process.wait()
 
 
-def _configure(home: Path) -> None:
-    """No question about news, which would cover the corner of the page; Notebook 7 is open to the tests like Lab."""
+def _configure(home: Path, disabled: Iterable[str]) -> None:
+    """Notebook 7 is open to the tests like JupyterLab."""
     config = home / "config" / "labconfig"
     config.mkdir(parents=True)
-    disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
-    (config / "page_config.json").write_text(json.dumps(disabled))
+    (config / "page_config.json").write_text(json.dumps({"disabledExtensions": dict.fromkeys(disabled, True)}))
     exposed = {"JupyterNotebookApp": {"expose_app_in_browser": True}}
     (home / "config" / "jupyter_notebook_config.json").write_text(json.dumps(exposed))
 
@@ -298,139 +289,34 @@ def lab(
     assert not faults_in(lab.log.read_bytes()[told:].decode(errors="replace"))
 
 
-class Page:
-    """A browser's page with a notebook in it, by the words of a user."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self._lab = ""  # the address of the JupyterLab that is loaded, if others may use the page after this test
-        self.begin_test()
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("websocket", lambda opened: self.sockets.append(opened.url))
-        page.on("pageerror", self._note)
-        page.on("console", self._note_console)
-
-    def begin_test(self) -> None:
-        self.sockets: list[str] = []
-        self.requests: list[str] = []
-        self.troubles: list[str] = []
-
-    def end_test(self) -> None:
-        """Nothing may have gone wrong in the page, whoever looked at it."""
-        told, self.troubles = self.troubles, []
-        assert not told
-
-    def tidy(self) -> bool:
-        """Leave JupyterLab as it is when it comes up; whether that was possible, and the page can be used again."""
-        if not self._lab or not self.page.url.startswith(f"{self._lab}/lab"):
-            return False
-        self.page.context.clear_permissions()
-        return bool(self.page.evaluate(TIDY))
-
-    def _note(self, error: Any) -> None:
-        told = error.stack or str(error)
-        if "jupyter-gpusched" in told or not NOT_OURS.search(told):
-            self.troubles.append(told)
-
-    def _note_console(self, message: Any) -> None:
-        told = f"{message.location.get('url', '')}: {message.text}"
-        if message.type == "error" and not EXPECTED.search(told) and not NOT_OURS.search(told):
-            self.troubles.append(told)
-
-    def open_lab(self, lab: Lab) -> None:
-        """JupyterLab without a notebook; the launcher takes the focus when it comes, so that is waited for."""
-        self.page.goto(f"{lab.url}/lab?token={TOKEN}&reset")
-        self.page.wait_for_function(STARTED)
-        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
-        self.page.wait_for_selector(".jp-Launcher")
-
-    def open(self, url: str) -> None:
-        """A notebook: as the first thing in a new page, or beside what was open before."""
-        lab, tree, name = url.partition("?")[0].partition("/lab/tree/")
-        if tree and lab == self._lab:
-            self.command("docmanager:open", path=name, factory="Notebook")
-        else:
-            self.page.goto(url)
-            self._lab = lab if tree else ""
-        self.page.wait_for_function(READY)
-
-    def run(self, cell: int) -> None:
-        """Run a cell and wait until it has returned."""
-        self._activate(cell)
-        self.command("notebook:run-cell")
-
-    def begin(self, cell: int) -> None:
-        """Run a cell that keeps the kernel busy."""
-        self._activate(cell)
-        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
-
-    def _activate(self, cell: int) -> None:
-        self.page.evaluate("n => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = n; }", cell)
-
-    def show_panel(self) -> None:
-        """By its command; it takes the focus a moment later, unless something else that comes up does."""
-        panel = self.page.locator("#jupyter-gpusched-panel")
-        for _ in range(3):
-            self.page.evaluate("() => window.jupyterapp.shell.activateById('jupyter-gpusched-panel')")
-            panel.wait_for()
-            with contextlib.suppress(Exception):  # who needs the focus says so
-                self.page.wait_for_selector("#jupyter-gpusched-panel:focus-within", timeout=2000)
-                return
-
-    def command(self, name: str, **arguments: Any) -> None:
-        self.page.evaluate(
-            "async ([name, args]) => { await jupyterapp.commands.execute(name, args); }", [name, arguments]
-        )
-
-    def find(self, test_id: str) -> Any:
-        return self.page.get_by_test_id(f"gpusched-{test_id}")
-
-
-def new_page(chromium: Any) -> Page:
-    context = chromium.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(60_000)  # a busy machine is slow to load a page
-    return Page(context.new_page())
-
-
 @pytest.fixture(scope="module")
 def another_page(chromium: Any) -> Iterator[Callable[[], Page]]:
-    """Pages beside those of single tests: for what several tests look at, and what a second user sees."""
-    made: list[Page] = []
+    """Pages of other browsers: for what several tests look at, and what a second user sees."""
+    with ExitStack() as stack:
 
-    def make() -> Page:
-        made.append(new_page(chromium))
-        return made[-1]
+        def make() -> Page:
+            context = chromium.new_context(viewport=VIEWPORT)
+            stack.callback(context.close)
+            context.set_default_timeout(SLOW_MS)
+            return Page.of(context.new_page())
 
-    yield make
-    for page in made:
-        page.page.context.close()
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[list[Page]]:
-    """The page of the test before, if this module wants it and it can be used again."""
-    kept: list[Page] = []
-    yield kept
-    for page in kept:
-        page.page.context.close()
+        yield make
 
 
 @pytest.fixture
-def page(chromium: Any, lab: Lab, kept: list[Page], request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
-    one_page = getattr(request.module, "ONE_PAGE", False) and not request.node.get_closest_marker("own_page")
-    if one_page and kept:
-        page = kept.pop()
-        page.begin_test()
-    else:
-        page = new_page(chromium)
+def page(chromium: Any, lab: Lab, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
+    tabs = SHARED.get("tabs", lambda: nullcontext(Tabs(chromium.contexts[0])))
+    alone = request.node.get_closest_marker("own_page") is not None
+    page = Page(lambda *, told: tabs.new() if alone else tabs.take(told=told))
     failed_before = request.session.testsfailed
     yield page
     failed = request.session.testsfailed > failed_before
-    if failed:
-        page.page.screenshot(path=tmp_path / "last.png")
+    tab = page.leave()
+    if tab and failed:
+        tab.page.screenshot(path=tmp_path / "last.png")
         shutil.copy(lab.log, tmp_path / "server.log")
-    if one_page and not failed and page.tidy():
-        kept.append(page)
-    else:
-        page.page.context.close()
+    if tab and (failed or alone):
+        tab.page.close()
+    elif tab:
+        tabs.give(tab, told=page.told)
     page.end_test()

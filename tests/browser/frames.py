@@ -9,6 +9,9 @@ import json
 import re
 from typing import Any
 
+from pages import Page
+from routes import routes
+
 
 def gpu(index: int = 0, **more: Any) -> dict[str, Any]:
     return {
@@ -77,7 +80,9 @@ class Host:
         }  # fmt: skip
         self._sockets: list[Any] = []
         self.arrays: dict[str, Any] = {}  # the answers to GET arrays/ID
-        page.route(re.compile(r"/gpusched/api/v1/"), self._answer)
+        if isinstance(page, Page):
+            page = page.be_told()
+        routes(page).add(re.compile(r"/gpusched/api/v1/"), self._answer)
         page.route_web_socket(re.compile(r"/gpusched/api/v1/stream"), self._begin)
 
     def send(self, frame: dict[str, Any]) -> None:

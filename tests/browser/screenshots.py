@@ -133,7 +133,7 @@ def panel(lab: conftest.Lab, browser: Any) -> None:
     for spec in jobs():
         lab.submit(spec | {"cwd": str(lab.root), "env": dict(os.environ)})
     for name, theme in THEMES.items():
-        page = conftest.Page(browser.new_page(viewport={"width": 1120, "height": 800}))
+        page = conftest.Page.of(browser.new_page(viewport={"width": 1120, "height": 800}))
         page.open_lab(lab)
         wear(page, theme)
         page.show_panel()
@@ -166,7 +166,7 @@ def report(page: conftest.Page, name: str) -> None:
          "lost": 0}
         for user, jobs, hours, failed, mean, longest in USERS
     ]  # fmt: skip
-    page.page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(
+    page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(
         json={"since": 0, "until": 0, "items": items, "next_cursor": None}
     ))  # fmt: skip
     page.command("gpusched:administer")
@@ -181,7 +181,7 @@ def report(page: conftest.Page, name: str) -> None:
 def cards(lab: conftest.Lab, browser: Any) -> None:
     """Cards that run, wait and have failed, the widgets, and the form; in one page, since the job waits for us."""
     context = browser.new_context(viewport={"width": 1100, "height": 1400}, device_scale_factor=1.5)
-    page = conftest.Page(context.new_page())
+    page = conftest.Page.of(context.new_page())
     cells = ["%load_ext jupyter_gpusched", TRAIN, WAITS, FAILS, SWEEP, WIDGETS]
     page.open(lab.notebook("pictures.ipynb", *cells, "fit(epochs=20)"))
     page.page.evaluate("() => jupyterapp.shell.collapseLeft()")

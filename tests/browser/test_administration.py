@@ -79,7 +79,7 @@ USERS = [
 
 
 def test_the_report_is_sorted_by_any_column_and_asked_for_other_spans(lab, page):
-    Host(page.page, gpus=[gpu()], admin=True)
+    Host(page, gpus=[gpu()], admin=True)
     spans = []
 
     def answer(route):
@@ -88,7 +88,7 @@ def test_the_report_is_sorted_by_any_column_and_asked_for_other_spans(lab, page)
         spans.append(round((now - since) / 86400))
         route.fulfill(json={"since": since, "until": now, "items": USERS, "next_cursor": None})
 
-    page.page.route(re.compile(r"/admin/report"), answer)
+    page.route(re.compile(r"/admin/report"), answer)
     tab = administer(lab, page)
     tab.get_by_test_id("gpusched-tab-report").click()
     names = tab.get_by_test_id("gpusched-report").locator("tbody tr td:first-child")
@@ -106,10 +106,10 @@ def test_the_report_is_sorted_by_any_column_and_asked_for_other_spans(lab, page)
 def test_an_administrator_sees_whose_jobs_are_on_a_card_and_they_are_not_the_own_ones(lab, page):
     his = job("hisjob01", user="bob", name="bob's training")
     card = gpu(holders=[holder(job_id="hisjob01"), holder(job_id="myjob001", user="ann", mine=True)])
-    Host(page.page, gpus=[card], jobs=[job("myjob001", name="own work")], admin=True)
+    Host(page, gpus=[card], jobs=[job("myjob001", name="own work")], admin=True)
     answers = iter([his])
     ended = his | {"phase": "cancelled", "ended_at": 1.7e9}
-    page.page.route(re.compile(r"/jobs/hisjob01(\?|$)"), lambda route: route.fulfill(json=next(answers, ended)))
+    page.route(re.compile(r"/jobs/hisjob01(\?|$)"), lambda route: route.fulfill(json=next(answers, ended)))
     page.open_lab(lab)
     page.show_panel()
     parts = page.find("panel").get_by_test_id("gpusched-part")
@@ -125,14 +125,14 @@ def test_an_administrator_sees_whose_jobs_are_on_a_card_and_they_are_not_the_own
 
 @pytest.mark.parametrize(("unseen", "words"), [("containers", "This container"), ("hosts", "Another user")])
 def test_the_panel_says_whose_promises_are_not_seen_here(lab, page, unseen, words):
-    Host(page.page, gpus=[gpu()], unseen=unseen)
+    Host(page, gpus=[gpu()], unseen=unseen)
     page.open_lab(lab)
     page.show_panel()
     expect(page.find("unseen")).to_contain_text(words)
 
 
 def test_who_is_no_administrator_is_not_offered_any_of_it(lab, page):
-    Host(page.page, gpus=[gpu()])
+    Host(page, gpus=[gpu()])
     page.open_lab(lab)
     page.show_panel()
     expect(page.find("host")).to_be_visible()

@@ -69,7 +69,7 @@ WHOLE = {"name": "sweep", "count": 5000, "phases": {"running": 1, "queued": 4939
 
 def test_a_long_array_is_counted_by_its_host(lab, page):
     jobs = [job(f"elem000{n}", name="sweep", array_id="array001", array_index=n, phase="running") for n in range(2)]
-    host = Host(page.page, gpus=[gpu()], jobs=jobs)
+    host = Host(page, gpus=[gpu()], jobs=jobs)
     host.arrays["array001"] = WHOLE | {"id": "array001", "user": "ann", "kind": "cell", "throttle": None}
     page.page.goto(saved(lab, "long.ipynb", WHOLE | {"phases": {"queued": 5000}}))
     card = page.find("array-card")
@@ -82,7 +82,7 @@ def test_a_long_array_is_counted_by_its_host(lab, page):
 
 
 def test_an_array_that_nobody_knows_is_as_its_notebook_has_it_and_bad_data_do_no_harm(lab, page):
-    Host(page.page, gpus=[gpu()])
+    Host(page, gpus=[gpu()])
     page.page.goto(saved(lab, "unknown.ipynb", WHOLE))
     card = page.find("array-card")
     expect(card).to_contain_text("5000 jobs")

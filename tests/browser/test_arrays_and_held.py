@@ -32,7 +32,7 @@ class Acts:
     def __init__(self, page, jobs, after):
         self.asked = []
         self._jobs, self._after = {view["id"]: view for view in jobs}, after
-        page.page.route(re.compile(r"/jobs/\w+/(hold|release|cancel)\b"), self._answer)
+        page.route(re.compile(r"/jobs/\w+/(hold|release|cancel)\b"), self._answer)
 
     def _answer(self, route):
         job_id, act = re.search(r"/jobs/(\w+)/(\w+)", route.request.url).groups()
@@ -49,7 +49,7 @@ def array(lab, page):
         element(3, **queued(2, held=HELD, waiting="held by ann: three of them failed alike")),
         job("alone001", name="alone", **queued(3)),
     ]
-    Host(page.page, gpus=[gpu()], jobs=jobs)
+    Host(page, gpus=[gpu()], jobs=jobs)
     ended = {"phase": "cancelled", "ended_at": 1.7e9 + 9, "held": None}
     page.acts = Acts(page, jobs, lambda act: ended if act == "cancel" else {"held": HELD if act == "hold" else None})
     page.open_lab(lab)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
@@ -16,13 +18,12 @@ BASE = "/user/ann%40x.org"
 @pytest.fixture
 def behind(page):
     """The page's requests carry no token, only what a browser sends by itself and the front end adds for XSRF."""
-    context = page.page.context
 
     def without_token(route):
         headers = {name: value for name, value in route.request.headers.items() if name != "authorization"}
         route.continue_(headers=headers)
 
-    context.route("**/gpusched/api/v1/**", without_token)
+    page.route(re.compile("/gpusched/api/v1/"), without_token)
     return page
 
 

@@ -17,7 +17,6 @@ from jupyter_gpusched.card import MIME
 
 expect.set_options(timeout=30_000)
 
-ONE_PAGE = True
 LOAD = "%load_ext jupyter_gpusched"
 
 
@@ -48,19 +47,6 @@ def phase(card):
     return card.get_by_test_id("gpusched-phase")
 
 
-@pytest.fixture
-def console(page):
-    """What the browser's console says of errors; that something was not found is an answer, and no error."""
-    said = []
-
-    def note(message):
-        if message.type == "error" and "status of 404" not in message.text:
-            said.append(message.text)
-
-    page.page.on("console", note)
-    return said
-
-
 def source(page, cell):
     return page.page.evaluate(
         "n => window.jupyterapp.shell.currentWidget.content.widgets[n].model.sharedModel.getSource()", cell
@@ -71,7 +57,7 @@ def count_cells(page):
     return page.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length")
 
 
-def test_a_cell_job_is_watched_from_the_queue_through_its_plot_to_its_end(lab, page, console):
+def test_a_cell_job_is_watched_from_the_queue_through_its_plot_to_its_end(lab, page):
     watched = job(
         "watched", BAR + gate("watched") + PLOT + gate("watched") + "print('the end')", "--vram 20G --time 1h"
     )
@@ -94,7 +80,6 @@ def test_a_cell_job_is_watched_from_the_queue_through_its_plot_to_its_end(lab, p
     expect(phase(card)).to_have_text("succeeded")
     expect(card.get_by_test_id("gpusched-log")).to_contain_text("the end")
     expect(card.get_by_test_id("gpusched-progress")).to_have_count(0)
-    assert console == []
 
 
 def test_text_plots_and_tables_stand_in_the_order_in_which_they_came(lab, page):
@@ -203,7 +188,7 @@ def test_after_the_server_was_killed_the_card_reconnects_and_reads_on(lab, page)
     expect(card.locator("img")).to_have_count(1)
 
 
-def test_a_cancelled_job_can_be_taken_back_until_the_seconds_are_over(lab, page):
+def test_a_cancelled_job_can_be_taken_back_by_mouse_and_keys_until_the_seconds_are_over(lab, page):
     page.open(lab.notebook("undo.ipynb", LOAD, job("undo", gate("undo"))))
     page.run(0)
     page.run(1)
@@ -215,7 +200,11 @@ def test_a_cancelled_job_can_be_taken_back_until_the_seconds_are_over(lab, page)
     button.click()
     expect(button).to_have_text("Cancel")
     expect(phase(card)).to_have_text("running")
-    button.click()
+    button.focus()
+    for words in (re.compile("Undo"), "Cancel", re.compile("Undo")):
+        expect(button).to_be_focused()
+        page.page.keyboard.press("Enter")
+        expect(button).to_have_text(words)
     expect(phase(card)).to_have_text("cancelled")
 
 
@@ -357,7 +346,7 @@ HOSTILE = (
 )
 
 
-def test_what_a_job_puts_out_can_do_nothing_in_a_notebook_that_nobody_trusted(lab, page, console):
+def test_what_a_job_puts_out_can_do_nothing_in_a_notebook_that_nobody_trusted(lab, page):
     page.open(lab.notebook("makes.ipynb", LOAD, job("'<img src=x onerror=window.hurt=0>'", HOSTILE)))
     page.run(0)
     page.run(1)
@@ -374,7 +363,6 @@ def test_what_a_job_puts_out_can_do_nothing_in_a_notebook_that_nobody_trusted(la
     expect(card.get_by_test_id("gpusched-log")).to_contain_text("<img src=x onerror=window.hurt=1>")
     assert card.locator("[onerror], script").count() == 0
     assert page.page.evaluate("() => window.hurt") is None
-    assert [words for words in console if "gpusched" in words] == []
 
 
 @pytest.mark.parametrize(
@@ -384,7 +372,7 @@ def test_what_a_job_puts_out_can_do_nothing_in_a_notebook_that_nobody_trusted(la
         {"gpus": [{"index": 1, "name": "<b>x</b>"}], "tags": 7, "parent_id": {}, "attempts": [None, 3]},
     ],
 )
-def test_a_saved_view_of_any_shape_is_drawn_or_left_out(lab, page, console, change):
+def test_a_saved_view_of_any_shape_is_drawn_or_left_out(lab, page, change):
     view = {
         "id": "zzzzzzzz", "name": "saved", "phase": "running", "kind": "cell", "gpus_requested": 1, "vram_mib": 1024,
         "peak_vram_mib": None, "started_at": 1.0, "ended_at": None, "exit_code": None, "signal": None, "waiting": None,
@@ -394,7 +382,6 @@ def test_a_saved_view_of_any_shape_is_drawn_or_left_out(lab, page, console, chan
     page.open(lab.saved(f"shape of {min(change)}.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
     expect(page.find("card")).to_contain_text("saved")
     expect(page.find("standing")).to_contain_text("does not know the job")
-    assert [words for words in console if "gpusched" in words] == []
 
 
 def test_a_job_that_shows_its_own_card_does_not_draw_it_within_itself_for_ever(lab, page):

@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 
 expect.set_options(timeout=30_000)
 
-ONE_PAGE = True
 LOAD = "%load_ext jupyter_gpusched"
 STEP = (
     "import os, pathlib, sys\n"

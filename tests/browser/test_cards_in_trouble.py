@@ -15,7 +15,7 @@ expect.set_options(timeout=30_000)
 
 
 def show(lab, page, **told):
-    host = Host(page.page, **told)
+    host = Host(page, **told)
     page.open_lab(lab)
     page.show_panel()
     return host

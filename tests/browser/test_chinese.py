@@ -71,7 +71,7 @@ def test_what_the_scheduler_says_is_said_in_chinese_also_where_it_counts(lab, pa
         job("fail0001", phase="failed", ended_at=1.7e9 + 9, exit_code=1, message="exit code 1: ValueError: needs more"),
     ]
     words = "GPU 0 (NVIDIA RTX 4090) is quarantined: by ann: fan is loud."
-    Host(page.page, gpus=[gpu(health=ill)], jobs=jobs, alerts=[alert("a", kind="quarantined", message=words)])
+    Host(page, gpus=[gpu(health=ill)], jobs=jobs, alerts=[alert("a", kind="quarantined", message=words)])
     page.open_lab(lab)
     page.show_panel()
     panel = page.find("panel")

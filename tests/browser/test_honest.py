@@ -27,7 +27,7 @@ def parts(card):
 def test_only_what_a_job_could_get_is_called_free_and_the_rest_says_why_not(lab, page):
     ill = {"status": "quarantined", "cause": "by ann: fan is loud", "since": time.time() - 60, "by": "ann"}
     held = [holder(job_id="mine0001", mine=True, promised_mib=8192, vram_mib=8192)]
-    Host(page.page, gpus=[gpu(0, available_mib=15000, holders=held), gpu(1, health=ill)])
+    Host(page, gpus=[gpu(0, available_mib=15000, holders=held), gpu(1, health=ill)])
     page.open_lab(lab)
     page.show_panel()
     cards = page.find("gpu")
@@ -44,7 +44,7 @@ def test_only_what_a_job_could_get_is_called_free_and_the_rest_says_why_not(lab,
 
 
 def test_figures_that_are_no_longer_renewed_say_how_old_they_are_until_they_are_again(lab, page):
-    host = Host(page.page, gpus=[gpu(0, sampled_at=time.time())])
+    host = Host(page, gpus=[gpu(0, sampled_at=time.time())])
     page.open_lab(lab)
     page.show_panel()
     expect(page.find("age")).to_have_text(re.compile(r"^as of \d+s ago$"))
@@ -53,7 +53,7 @@ def test_figures_that_are_no_longer_renewed_say_how_old_they_are_until_they_are_
 
 
 def test_a_card_in_a_tab_behind_another_rests_and_is_right_again_when_it_is_seen(lab, page):
-    host = Host(page.page, gpus=[gpu()], jobs=[job("mine0001", name="first name")])
+    host = Host(page, gpus=[gpu()], jobs=[job("mine0001", name="first name")])
     output = nbformat.v4.new_output("display_data", {MIME: {"id": "mine0001"}, "text/plain": "a job"})
     page.open(lab.saved("rests.ipynb", [nbformat.v4.new_code_cell("1", outputs=[output])]))
     card = page.page.locator('[data-job-id="mine0001"].gpusched-card')
@@ -77,7 +77,7 @@ def test_an_array_goes_past_a_job_as_a_whole(lab, page):
         waits(f"elem000{n}", 5 + n, name=f"sweep [{n}]", array_id="array001", array_index=n) for n in range(3)
     ]  # fmt: skip
     jobs = [waits("alone001", 3, name="alone"), *sweep]
-    Host(page.page, gpus=[gpu()], jobs=jobs)
+    Host(page, gpus=[gpu()], jobs=jobs)
     asked = []
 
     def acted(route):
@@ -88,7 +88,7 @@ def test_an_array_goes_past_a_job_as_a_whole(lab, page):
         moved = next(view for view in jobs if view["id"] == asked[-1][0])
         route.fulfill(json=moved | {"position": 2 + len(asked)})
 
-    page.page.route(re.compile(r"/jobs/\w+\b"), acted)
+    page.route(re.compile(r"/jobs/\w+\b"), acted)
     page.open_lab(lab)
     page.show_panel()
     expect(page.find("others")).to_have_text("and 3 of others")
@@ -104,7 +104,7 @@ def test_an_array_goes_past_a_job_as_a_whole(lab, page):
 
 
 def test_the_details_of_a_job_take_its_end_back_for_a_moment_and_copy_its_id(lab, page):
-    Host(page.page, gpus=[gpu()], jobs=[job("mine0001", name="train")])
+    Host(page, gpus=[gpu()], jobs=[job("mine0001", name="train")])
     page.open_lab(lab)
     page.command("gpusched:open-job", id="mine0001")
     details = page.find("details")

@@ -16,7 +16,6 @@ from jupyter_gpusched.card import MIME
 
 expect.set_options(timeout=30_000)
 
-ONE_PAGE = True
 LOAD = "%load_ext jupyter_gpusched"
 
 
@@ -89,22 +88,6 @@ def test_a_card_stays_live_while_the_kernel_is_busy_restarts_and_the_page_is_rel
     open_gate(lab, "stays")
     expect(phase).to_have_text("succeeded")
     expect(page.find("log")).to_contain_text("second")
-
-
-def test_the_cancel_button_can_be_taken_back_for_some_seconds_and_then_ends_a_running_job(lab, page):
-    page.open(lab.notebook("ends.ipynb", LOAD, gated("ends")))
-    page.run(0)
-    page.run(1)
-    card = page.find("card")
-    expect(card.get_by_test_id("gpusched-log")).to_contain_text("first")
-    button = card.get_by_test_id("gpusched-cancel")
-    button.focus()
-    page.page.keyboard.press("Enter")
-    expect(button).to_contain_text("Undo")
-    page.page.keyboard.press("Enter")
-    expect(button).to_have_text("Cancel")
-    page.page.keyboard.press("Enter")
-    expect(card.get_by_test_id("gpusched-phase")).to_have_text("cancelled")
 
 
 def test_a_waiting_job_says_what_it_waits_for_and_leaves_at_one_click(lab, page):

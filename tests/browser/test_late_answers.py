@@ -24,7 +24,7 @@ class Held:
     def __init__(self, page, path):
         self.page = page.page
         self.routes = []
-        self.page.route(re.compile(path), self._hold)
+        page.route(re.compile(path), self._hold)
 
     def _hold(self, route):
         self.routes.append(route)
@@ -45,7 +45,7 @@ class Held:
 @pytest.fixture
 def card(lab, page):
     """A card whose job the page asks for, on a machine that tells of no job at first."""
-    host = Host(page.page, gpus=[gpu()])
+    host = Host(page, gpus=[gpu()])
     held = Held(page, r"/gpusched/api/v1/jobs/mine0001\b")
     outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "mine0001", "view": job("mine0001")}})]
     page.page.goto(lab.saved("late.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))

@@ -34,7 +34,7 @@ def box(locator):
 
 
 def test_the_buttons_of_a_row_cover_none_of_its_words(lab, page):
-    Host(page.page, gpus=[gpu()], jobs=[HELD, element(0, "running"), element(1, "running")])
+    Host(page, gpus=[gpu()], jobs=[HELD, element(0, "running"), element(1, "running")])
     page.open_lab(lab)
     page.show_panel()
     for row in (page.find("entry").filter(has_text="held0001"), page.find("array")):
@@ -48,7 +48,7 @@ def test_the_buttons_of_a_row_cover_none_of_its_words(lab, page):
 
 
 def test_an_array_that_has_ended_is_told_of_once(lab, page):
-    host = Host(page.page, gpus=[gpu()], jobs=[element(index, "running") for index in range(2)])
+    host = Host(page, gpus=[gpu()], jobs=[element(index, "running") for index in range(2)])
     page.open_lab(lab)
     page.show_panel()
     expect(page.find("array")).to_contain_text("2 running")
@@ -62,14 +62,14 @@ def test_an_array_that_has_ended_is_told_of_once(lab, page):
 
 
 def test_a_drained_machine_has_nothing_free(lab, page):
-    Host(page.page, gpus=[gpu()], alerts=[alert("drained", kind="drained", severity="warning")])
+    Host(page, gpus=[gpu()], alerts=[alert("drained", kind="drained", severity="warning")])
     page.open_lab(lab)
     expect(page.find("status")).to_have_text(re.compile("^drained"))
 
 
 def test_a_held_job_is_released_from_its_card(lab, page):
-    Host(page.page, gpus=[gpu()], jobs=[HELD])
-    page.page.route(re.compile(r"/jobs/held0001/release\b"), lambda route: route.fulfill(json=HELD | {"held": None}))
+    Host(page, gpus=[gpu()], jobs=[HELD])
+    page.route(re.compile(r"/jobs/held0001/release\b"), lambda route: route.fulfill(json=HELD | {"held": None}))
     outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "held0001", "view": HELD}})]
     page.page.goto(lab.saved("held.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
     card = page.find("card")

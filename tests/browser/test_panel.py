@@ -266,6 +266,7 @@ def test_the_end_of_a_job_is_told_by_a_notification_that_leads_to_it(lab, page):
     expect(page.find("details")).to_contain_text("ends badly")
 
 
+@pytest.mark.own_page
 def test_a_tab_in_the_background_asks_for_nothing_and_is_up_to_date_when_it_comes_back(lab, page, panel):
     expect(page.find("gpu")).to_have_count(2)
     opened = len([url for url in page.sockets if "gpusched" in url])

@@ -148,9 +148,9 @@ def many(lab, another_page):
         job(f"elem000{index}", name="sweep", array_id="array001", array_index=index, **more)
         for index, more in enumerate(({}, ends, held))
     ]
-    Host(page.page, gpus=[gpu()], jobs=jobs, admin=True)
+    Host(page, gpus=[gpu()], jobs=jobs, admin=True)
     users = {"since": 0, "until": 1, "items": [USER], "next_cursor": None}
-    page.page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(json=users))
+    page.route(re.compile(r"/admin/report"), lambda route: route.fulfill(json=users))
     whole = {"name": "sweep", "count": 3, "phases": {"running": 1, "failed": 1, "queued": 1}, "held": 1}
     outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "array001", "array": whole}})]
     page.open(lab.saved("array in reach.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
@@ -215,7 +215,7 @@ def test_with_forced_colours_the_parts_of_a_bar_differ(forced, tmp_path):
 
 
 def test_the_foot_of_a_narrow_panel_is_one_line_without_a_cut(lab, page):
-    host = Host(page.page, gpus=[gpu()], kind="server", admin=True)
+    host = Host(page, gpus=[gpu()], kind="server", admin=True)
     page.open_lab(lab)
     page.show_panel()
     foot = page.find("host")

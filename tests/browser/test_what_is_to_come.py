@@ -33,12 +33,13 @@ def noon(page):
     return noon
 
 
+@pytest.mark.own_page
 def test_the_probable_start_and_its_range_are_on_card_and_panel_and_follow_the_queue(lab, page, noon):
     waits = job(
         "waits001", phase="queued", started_at=None, position=1, waiting="needs 20.0G on 1 GPU", submitted_at=noon - 60,
         estimated_start=noon + 600, estimated_start_range=[noon + 300, noon + 1800],
     )  # fmt: skip
-    host = Host(page.page, gpus=[gpu()], jobs=[waits])
+    host = Host(page, gpus=[gpu()], jobs=[waits])
     outputs = [nbformat.v4.new_output("display_data", {MIME: {"id": "waits001", "view": waits}})]
     page.page.goto(lab.saved("waits.ipynb", [nbformat.v4.new_code_cell("1", outputs=outputs)]))
     card = page.find("card")

@@ -246,6 +246,7 @@ def test_who_uses_a_service_has_no_place_of_the_own_and_is_told_who_administers(
     found = {check.name: check.summary for check in doctor.checks(environ)}
     assert {"state folder", "database", "socket"}.isdisjoint(found) is not own
     assert ("administrators: ann and members of gpu-admins" in found["host"]) is not own
+    assert ("host memory and CPUs of jobs: counted, not limited" in found["host"]) is not own
 
 
 def test_a_degraded_host_and_a_sick_card_are_warnings(environ, host):

@@ -3,9 +3,12 @@
 import gc
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from jupyter_gpusched.core.asked import Member
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -18,6 +21,10 @@ EVENTS = 60
 
 def calls(world, events):
     """Calls of functions, ours and built in, for so many ends, submissions and passes."""
+    return calls_of(lambda: [world.event() for _ in range(events)]) / events
+
+
+def calls_of(work):
     count = 0
 
     def counting(frame, event, argument):
@@ -26,11 +33,10 @@ def calls(world, events):
 
     sys.setprofile(counting)
     try:
-        for _ in range(events):
-            world.event()
+        work()
     finally:
         sys.setprofile(None)
-    return count / events
+    return count
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,12 @@ def test_an_event_looks_at_few_of_the_orders_of_a_long_queue(worlds, monkeypatch
     assert looked[LONG] < 0.05 * LONG
 
 
+def test_the_jobs_of_an_array_join_the_queue_together(worlds):
+    one, elements = worlds[SHORT].job(), 2000
+    array = tuple(replace(one, id=f"array{number:04d}", member=Member("array", number)) for number in range(elements))
+    assert calls_of(lambda: worlds[SHORT].happen(core_speed.Submitted(array))) < 100 * elements
+
+
 def test_a_queued_job_takes_less_than_a_kilobyte():
     tracemalloc.start()
     try:
@@ -81,3 +93,14 @@ def test_a_queued_job_takes_less_than_a_kilobyte():
     finally:
         tracemalloc.stop()
     assert (after - before) / joining < 1000
+
+
+def test_what_a_pass_worked_out_goes_with_it_and_is_not_left_to_the_garbage_collector(worlds):
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(EVENTS):
+            worlds[SHORT].event()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

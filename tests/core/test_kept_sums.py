@@ -96,7 +96,7 @@ def test_many_jobs_of_several_owners_hold_what_their_states_say():
         assert rebuilt(state).held == state.held
         active = [other for other in state.jobs.values() if other.phase.active]
         assert state.held.cpus == sum(other.request.cpus or 0 for other in active)
-        assert sorted(load.job_id for load in state.held.loads) == sorted(other.id for other in active)
+        assert sorted(job_id for job_id, *_ in state.held.loads) == sorted(other.id for other in active)
 
 
 @given(st.randoms(use_true_random=False), st.integers(6, 40))

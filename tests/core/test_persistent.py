@@ -51,3 +51,18 @@ def test_several_leave_a_line_at_once(items, dice, part):
     assert list(Line(items).without(gone)) == sorted(items.difference(gone))
     with pytest.raises(KeyError):
         Line(items).without([*gone, 4000])
+
+
+@given(
+    st.lists(st.integers(0, 3000), max_size=900), st.lists(st.lists(st.integers(-10, 3010), max_size=700), max_size=4)
+)
+def test_several_join_a_line_at_once(items, crowds):
+    line, plain = Line(items), list(items)
+    for crowd in crowds:
+        line = line.with_items(crowd)
+        plain += crowd
+        assert (list(line), len(line)) == (sorted(plain), len(plain))
+        assert all(len(chunk) <= 512 for chunk in line._chunks)
+    for item in plain:
+        line = line.without_item(item)
+    assert not line

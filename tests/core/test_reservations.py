@@ -73,6 +73,16 @@ def test_a_job_without_a_limit_starts_if_three_long_runs_of_its_kind_end_before(
     assert world.running() == set()
 
 
+def test_a_job_on_two_cards_that_are_reserved_for_two_people_from_the_same_moment_on_is_ended_once():
+    world = World(card(0), card(1))
+    for number, user in enumerate(("ann", "eve")):
+        world.tell(Reserved(window(f"r000000{number}", user=user)))
+    world.submit(owned("low00001", gpus=2, vram=G, priority=Priority.LOW))
+    assert world.running() == {"low00001"}
+    at(world, START)
+    assert [change.kind for change in world.history].count("evicted") == 1
+
+
 def test_a_job_that_agreed_to_be_ended_starts_and_is_ended_when_the_window_begins(world):
     world.submit(owned("low00001", priority=Priority.LOW))
     assert world.running() == {"low00001"}

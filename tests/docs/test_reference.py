@@ -98,11 +98,15 @@ def test_the_commands_of_the_curl_page_work_as_they_stand(host):
 
 
 def test_the_commands_of_the_tutorial_work_as_they_stand(tmp_path, monkeypatch):
-    script = blocks("tutorial.md", until="## The same in a notebook").replace("sleep 60", "sleep 8")
+    gate = tmp_path / "gate"  # for which the job waits that takes both cards, until it was shown who waits for it
+    script = blocks("tutorial.md", until="## The same in a notebook")
+    script = script.replace("sleep 60", f"sh -c 'until test -e {gate}; do sleep 0.1; done'")
+    script = script.replace("show $big --explain", f"show $big --explain; touch {gate}")
+    assert script.count(str(gate)) == 2
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     script = script.replace("$(mktemp -d)", os.environ["GPUSCHED_HOME"])
     done = subprocess.run(
-        ["bash", "-c", script], check=False, capture_output=True, text=True, timeout=100, cwd=tmp_path
+        ["bash", "-c", script], check=False, capture_output=True, text=True, timeout=200, cwd=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "my card is GPU-" in done.stdout

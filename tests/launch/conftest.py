@@ -86,7 +86,7 @@ class Workbench:
     def events_of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
 
-    async def until(self, condition, timeout=20.0):
+    async def until(self, condition, timeout=60.0):
         """Wait until ``condition()`` is true; looked at after each event and 50 times a second."""
         deadline = time.monotonic() + timeout
         while not (found := condition()):
@@ -96,7 +96,7 @@ class Workbench:
                 await asyncio.wait_for(self.arrived.wait(), 0.02)
         return found
 
-    async def last(self, job=None, timeout=20.0):
+    async def last(self, job=None, timeout=60.0):
         """The last event of the job's attempt (of the only one where no job is given)."""
 
         def found():

@@ -104,7 +104,7 @@ async def test_a_flood_is_kept_within_the_limit_and_the_job_runs_on(small):
         most = max(most, on_disk(folder) if (folder / "attempt-1/log").exists() else 0)
         return (folder / "attempt-1/exit.json").exists()
 
-    await small.until(ended, timeout=60)
+    await small.until(ended, timeout=150)
     end = await small.last()
     text = everything(folder)
     assert (end.exit.code, log_size(folder, 1)) == (0, 20_000_000)
@@ -134,7 +134,7 @@ async def test_a_reader_who_follows_misses_nothing_untold(small):
         offset = chunk.following
         return over and not chunk.data
 
-    await small.until(read_on, timeout=60)
+    await small.until(read_on, timeout=150)
     seen = b"".join(pieces)
     assert missing(seen) > 0
     assert b"\0" not in seen
@@ -145,7 +145,7 @@ async def test_a_reader_who_follows_misses_nothing_untold(small):
 
 async def test_a_cut_falls_between_characters_where_there_are_no_lines(small):
     small.python("import sys\nfor _ in range(400): sys.stdout.write('é中😀' * 5000)\n", env={"PYTHONUTF8": "1"})
-    await small.last(timeout=60)
+    await small.last(timeout=150)
     folder = small.folders[0]
     text = everything(folder).decode()  # raises if a character is torn
     assert set(re.sub(r"\[gpusched[^\n]*\n", "", text)) <= set("é中😀\n")
@@ -159,7 +159,7 @@ async def test_it_works_while_there_is_no_host(small):
     await small.started()
     await small.launcher.close()
     go.touch()
-    await small.until((folder / "attempt-1/exit.json").exists, timeout=60)
+    await small.until((folder / "attempt-1/exit.json").exists, timeout=150)
     assert on_disk(folder) <= MIB + 64 * 1024
 
 
@@ -237,5 +237,5 @@ async def test_without_a_signal_for_writes_the_log_is_looked_at_now_and_then(sma
     )
     monkeypatch.setattr("jupyter_gpusched.launch.spawn.SUPERVISOR", str(entry))
     _, folder = small.python(FLOOD.format(lines=1_000_000), env={"PYTHONUNBUFFERED": ""})
-    await small.last(timeout=60)
+    await small.last(timeout=150)
     assert on_disk(folder) <= MIB + 64 * 1024
