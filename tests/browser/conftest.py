@@ -100,7 +100,7 @@ def chromium() -> Any:
     return SHARED.get("chromium", launched)
 
 
-FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E .*(?:Uncaught exception|\b500) .*')
+FAULTS = re.compile(r'^ *File ".*/jupyter_gpusched/.*|^\[E [^\]]*\] (?:Uncaught exception|500) .*')
 LEFT_EARLY = re.compile(r"/api/kernels/[^/ ]+/channels|Uncaught exception in (ZMQS|zmqs)tream callback")
 """jupyter_server's own words on a page that is closed while its kernel starts or speaks."""
 
