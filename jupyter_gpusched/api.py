@@ -6,6 +6,7 @@ It asks engine and admission and decides nothing.
 from __future__ import annotations
 
 import re
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -120,10 +121,9 @@ class JobsHandler(Handler):
     async def _page(self, user: str | None, phase: str | None, limit: int) -> list[Job]:
         before = _read_cursor(self.get_query_argument("cursor", None))
         name, array = self.get_query_argument("name", None), self.get_query_argument("array", None)
-        store = self.desk.engine.store
-        return await anyio.to_thread.run_sync(
-            lambda: store.jobs(owner=user, phase=phase, name=name, batch_id=array, limit=limit + 1, before=before)
-        )
+        live = False if self.wants("ended") else None
+        page = partial(self.desk.engine.store.jobs, owner=user, phase=phase, live=live, name=name, batch_id=array)
+        return await anyio.to_thread.run_sync(lambda: page(limit=limit + 1, before=before))
 
 
 def _read_cursor(text: str | None) -> tuple[float, str] | None:

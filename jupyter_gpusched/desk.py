@@ -183,13 +183,18 @@ class Handler(RequestHandler):
 
     def of_everybody(self) -> bool:
         """Whether a list or a stream is of everybody's jobs, as an administrator may ask for, not of the caller's."""
-        asked = self.get_query_argument("all_users", "0")
-        if asked not in ("0", "1"):
-            raise BadRequest(f"all_users: {asked!r} is neither 1 nor 0.", field="all_users")
-        if asked == "1" and not self.caller.admin:
+        asked = self.wants("all_users")
+        if asked and not self.caller.admin:
             raise NotAllowed(
                 "Only administrators see everybody's jobs.", field="all_users", hint="Leave it out to see your own."
             )
+        return asked
+
+    def wants(self, name: str) -> bool:
+        """Whether this is asked for with a 1. Raises ``BadRequest`` for what is neither that nor a 0."""
+        asked = self.get_query_argument(name, "0")
+        if asked not in ("0", "1"):
+            raise BadRequest(f"{name}: {asked!r} is neither 1 nor 0.", field=name)
         return asked == "1"
 
     def views(self) -> Views:

@@ -78,6 +78,7 @@ _ALL_USERS = Parameter(
 )
 _OF_JOBS = (
     Parameter("phase", "only jobs in this phase", {"type": "string", "enum": [phase.value for phase in Phase]}),
+    Parameter("ended", "with 1 only jobs that have ended, in whatever phase", {"type": "string", "enum": ["0", "1"]}),
     Parameter("user", "whose jobs; administrators see those of others", _TEXT),
     _ALL_USERS,
     Parameter("name", "only jobs with exactly this name", _TEXT),

@@ -131,6 +131,7 @@ class Store(Protocol):
         *,
         owner: str | None = None,
         phase: str | None = None,
+        live: bool | None = None,
         name: str | None = None,
         batch_id: str | None = None,
         limit: int | None = None,

@@ -39,6 +39,7 @@ _details = msgspec.json.Decoder(dict[str, object])
 _CONDITIONS = {
     "owner": "owner = :owner",
     "phase": "phase = :phase",
+    "live": "live = :live",
     "name": "name = :name",
     "batch_id": "batch_id = :batch_id",
     "before_at": "(submitted_at, id) < (:before_at, :before_id)",
@@ -211,6 +212,7 @@ class SqliteStore:
         *,
         owner: str | None = None,
         phase: str | None = None,
+        live: bool | None = None,
         name: str | None = None,
         batch_id: str | None = None,
         limit: int | None = None,
@@ -218,7 +220,7 @@ class SqliteStore:
     ) -> list[Job]:
         """Newest first by (submitted_at, id); ``before`` is the last job of the previous page."""
         at, job_id = before or (None, None)
-        given = {"owner": owner, "phase": phase, "name": name, "batch_id": batch_id, "before_at": at}
+        given = {"owner": owner, "phase": phase, "live": live, "name": name, "batch_id": batch_id, "before_at": at}
         conditions = [_CONDITIONS[key] for key, value in given.items() if value is not None] or ["true"]
         query = SQL["page_of_jobs"].replace("{conditions}", " AND ".join(conditions))
         rows = self._rows(query, {**given, "before_id": job_id, "limit": -1 if limit is None else limit})

@@ -77,8 +77,9 @@ export async function resubmitArray(id: string, elements = ''): Promise<string> 
   return ((await answer.json()) as { array_id: string }).array_id;
 }
 
-export async function recentJobs(limit: number): Promise<JobView[]> {
-  return items<JobView>(`jobs?limit=${limit}`);
+/** Jobs that have ended, the newest first. */
+export async function endedJobs(limit: number): Promise<JobView[]> {
+  return items<JobView>(`jobs?ended=1&limit=${limit}`);
 }
 
 export async function health(): Promise<Health> {

@@ -1,14 +1,18 @@
 // An array as one row of the queue: how its elements stand, in words and as a line; opened, they come below it.
 
-import { cancelAll, resubmitAll } from './acts';
-import { countsOf, failedWords, nameOf, standing, toRepeat } from './arraywords';
+import { Notification } from '@jupyterlab/apputils';
+import * as React from 'react';
+
+import { cancelAll, resubmitAll, wordsOf } from './acts';
+import { resubmitArray } from './api';
+import { Counts, countsOf, endedOf, failedWords, nameOf, standing, toRepeat } from './arraywords';
 import { useDrag } from './dragging';
 import { h } from './element';
+import { useStore } from './hooks';
 import { Stand } from './phase';
 import { Row } from './rows';
+import { store } from './store';
 import { trans } from './translation';
-import { isFinal } from './words';
-
 interface Props {
   row: Extract<Row, { kind: 'array' }>;
   top: number;
@@ -26,9 +30,10 @@ export function ArrayRow(props: Props): JSX.Element {
   const { row, active, chosen } = props;
   const stop = active ? 0 : -1;
   const name = nameOf(row.views);
-  const counts = countsOf(row.views);
+  const counts = useCounts(row);
   const failed = failedWords(row.views, counts);
-  const ended = row.views.filter(isFinal).length;
+  const ended = endedOf(counts);
+  const few = row.open && row.views.length < counts.count;
   const drag = useDrag(row.id, row.group === 'waiting', props.say);
   return (
     <div
@@ -73,10 +78,11 @@ export function ArrayRow(props: Props): JSX.Element {
             </span>
             {name}
           </button>
-          <span className="gpusched-count">{trans._n('%1 job', '%1 jobs', row.views.length)}</span>
+          <span className="gpusched-count">{trans._n('%1 job', '%1 jobs', counts.count)}</span>
         </div>
         <div className="gpusched-facts" title={`${standing(counts)} · ${row.id}`}>
           <Stand counts={counts} /> · <code>{row.id}</code>
+          {few && ` · ${trans.__('%1 of %2 are listed', row.views.length, counts.count)}`}
         </div>
         {failed && (
           <div className="gpusched-why" title={failed} data-testid="gpusched-failed">
@@ -84,25 +90,48 @@ export function ArrayRow(props: Props): JSX.Element {
           </div>
         )}
       </div>
-      {ended > 0 && ended < row.views.length && (
+      {ended > 0 && ended < counts.count && (
         <span
           aria-hidden="true"
           className="gpusched-row-progress"
-          style={{ width: `${(100 * ended) / row.views.length}%` }}
+          style={{ width: `${(100 * ended) / counts.count}%` }}
         />
       )}
       <div role="gridcell" className="gpusched-cell-acts" onClick={event => event.stopPropagation()}>
-        <Act row={row} name={name} stop={stop} />
+        <Act row={row} counts={counts} name={name} stop={stop} />
       </div>
     </div>
   );
 }
 
+/** How its elements stand; its host counts those that ended so long ago that they are not known here. */
+function useCounts({ id, views, whole }: Props['row']): Counts {
+  const { older, arrays } = useStore();
+  React.useEffect(() => {
+    if (older && whole) {
+      store.wantArray(id, false);
+    }
+  }, [id, older, whole]);
+  const known = countsOf(views);
+  const all = whole ? arrays.get(id) : undefined;
+  return all && all.count > known.count ? all : known;
+}
+
 /** What is most likely wanted: the end of what goes on, or what failed once more. */
-function Act({ row, name, stop }: { row: Props['row']; name: string; stop: number }): JSX.Element | null {
+function Act(props: { row: Props['row']; counts: Counts; name: string; stop: number }): JSX.Element | null {
+  const { row, counts, name, stop } = props;
   const failed = toRepeat(row.views);
-  const again = trans.__('Run %1 again', failed.length);
-  if (!row.views.every(isFinal)) {
+  const part = row.views.length < counts.count;
+  const many = part ? counts.count - (counts.phases['succeeded'] ?? 0) : failed.length;
+  const again = trans.__('Run %1 again', many);
+  const repeat = async (): Promise<void> => {
+    try {
+      await (part ? resubmitArray(row.id) : resubmitAll(failed));
+    } catch (error) {
+      Notification.error(wordsOf(error), { autoClose: 5000 });
+    }
+  };
+  if (endedOf(counts) < counts.count) {
     return (
       <button
         type="button"
@@ -115,13 +144,13 @@ function Act({ row, name, stop }: { row: Props['row']; name: string; stop: numbe
       </button>
     );
   }
-  return failed.length ? (
+  return many ? (
     <button
       type="button"
       className="gpusched-button"
       tabIndex={stop}
       aria-label={`${again}: ${name}`}
-      onClick={() => void resubmitAll(failed)}
+      onClick={() => void repeat()}
     >
       {again}
     </button>

@@ -98,5 +98,5 @@ function GpuPart({ open }: { open: Open }): JSX.Element | null {
 
 function JobPart({ open }: { open: Open }): JSX.Element | null {
   const state = useStore();
-  return state.known ? <Queue jobs={ownJobs(state)} open={open} /> : null;
+  return state.known ? <Queue jobs={ownJobs(state)} older={state.older} open={open} /> : null;
 }

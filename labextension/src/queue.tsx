@@ -25,18 +25,20 @@ export interface Asked {
 
 interface Props {
   jobs: ReadonlyMap<string, JobView>;
+  /** Whether there are jobs that ended before these. */
+  older: boolean;
   open: (id: string) => void;
 }
 
-export function Queue({ jobs, open }: Props): JSX.Element {
+export function Queue({ jobs, older, open }: Props): JSX.Element {
   const [asked, setAsked] = React.useState<Asked>({ filter: 'all', search: '' });
   const now = useNow([...jobs.values()].some(view => !isFinal(view)));
   const today = startOfDay(now);
   const [opened, setOpened] = React.useState<ReadonlySet<string>>(new Set());
   const toggle = React.useCallback((id: string) => setOpened(old => toggled(old, id)), []);
   const rows = React.useMemo(
-    () => rowsOf(jobs.values(), asked.filter, asked.search, today, opened),
-    [jobs, asked, today, opened]
+    () => rowsOf(jobs.values(), asked.filter, asked.search, today, opened, older),
+    [jobs, asked, today, opened, older]
   );
   return (
     <div className="gpusched-queue">
@@ -46,7 +48,11 @@ export function Queue({ jobs, open }: Props): JSX.Element {
       ) : (
         <p className="gpusched-none" data-testid="gpusched-no-jobs">
           {jobs.size ? (
-            trans.__('No job is like that.')
+            older ? (
+              trans.__('None of the newest jobs is like that; %1 has all.', 'jupyter gpusched ls')
+            ) : (
+              trans.__('No job is like that.')
+            )
           ) : (
             <>
               {trans.__('You have no jobs here. This on top of a cell queues one:')} <code>%%gpujob --vram 4G</code>
@@ -276,7 +282,7 @@ function toggled(ids: ReadonlySet<string>, id: string): ReadonlySet<string> {
 }
 
 function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; index: number }): JSX.Element {
-  const { group, count, others } = props.row;
+  const { group, count, others, older } = props.row;
   const names: Record<Group, string> = {
     running: trans.__('Running'),
     waiting: trans.__('Waiting'),
@@ -286,8 +292,13 @@ function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; ind
   return (
     <div className="gpusched-group" role="row" aria-rowindex={props.index + 1} style={{ top: props.top }}>
       <span role="rowheader">
-        {names[group]} <span className="gpusched-count">{count}</span>
+        {names[group]} <span className="gpusched-count">{older ? `${count}+` : count}</span>
       </span>
+      {older && (
+        <span role="gridcell" className="gpusched-facts" data-testid="gpusched-older">
+          {trans.__('the newest; %1 has all', 'jupyter gpusched ls')}
+        </span>
+      )}
       {others > 0 && (
         <span
           role="gridcell"

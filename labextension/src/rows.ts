@@ -9,14 +9,23 @@ export type Group = 'running' | 'waiting' | 'today' | 'earlier';
 export type Filter = 'all' | 'running' | 'waiting' | 'ended' | 'failed';
 
 export type Row =
-  /** `others`: jobs of other users that stand before the last of those that wait. */
-  | { readonly kind: 'group'; readonly group: Group; readonly count: number; readonly others: number }
+  | {
+      readonly kind: 'group';
+      readonly group: Group;
+      readonly count: number;
+      /** Jobs of other users that stand before the last of those that wait. */
+      readonly others: number;
+      /** Whether there are more than are listed, which ended before them. */
+      readonly older: boolean;
+    }
   | {
       /** The elements of an array, in their order, as one row that can be opened. */
       readonly kind: 'array';
       readonly group: Group;
       readonly id: string;
       readonly views: readonly JobView[];
+      /** Whether it stands for all of the array, however few of its elements are known: nothing is filtered out. */
+      readonly whole: boolean;
       readonly open: boolean;
     }
   /** `element` is what a job is called below its array; null where it stands by itself. */
@@ -32,13 +41,15 @@ export const TALL_PX = 84;
 /**
  * Running jobs, waiting ones in their order, those that ended since `today` (seconds), and earlier ones.
  * The elements of an array stand where the liveliest of them does, below it where the array is `open`.
+ * With `older`, jobs that ended before all of these are left out.
  */
 export function rowsOf(
   views: Iterable<JobView>,
   filter: Filter,
   search: string,
   today: number,
-  open: ReadonlySet<string> = new Set()
+  open: ReadonlySet<string> = new Set(),
+  older = false
 ): Row[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const groups: Record<Group, JobView[]> = { running: [], waiting: [], today: [], earlier: [] };
@@ -61,6 +72,8 @@ export function rowsOf(
   groups.today.sort(newestFirst);
   groups.earlier.sort(newestFirst);
   const told = new Set<string>();
+  const whole = filter === 'all' && !words.length;
+  const oldest = groups.earlier.length ? 'earlier' : 'today';
   return GROUPS.flatMap((group): Row[] => {
     const rows: Row[] = [];
     for (const view of groups[group]) {
@@ -70,13 +83,19 @@ export function rowsOf(
         rows.push({ kind: 'job', group, view, element: null });
       } else if (!told.has(id)) {
         told.add(id);
-        rows.push({ kind: 'array', group, id, views: elements, open: open.has(id) });
+        rows.push({ kind: 'array', group, id, views: elements, whole, open: open.has(id) });
         if (open.has(id)) {
           elementRows(elements, element => groupOf(element, today)).forEach(row => rows.push(row));
         }
       }
     }
-    const head = { kind: 'group', group, count: groups[group].length, others: group === 'waiting' ? others : 0 } as const;
+    const head = {
+      kind: 'group',
+      group,
+      count: groups[group].length,
+      others: group === 'waiting' ? others : 0,
+      older: older && group === oldest
+    } as const;
     return rows.length ? [head, ...rows] : [];
   });
 }

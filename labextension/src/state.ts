@@ -48,6 +48,8 @@ export interface State {
   /** The last event that is taken in: the server is asked for what comes after it. */
   readonly seq: number | null;
   readonly jobs: ReadonlyMap<string, JobView>;
+  /** Whether there are jobs that ended before those that are known. */
+  readonly older: boolean;
   /** Arrays that somebody shows as a whole. */
   readonly arrays: ReadonlyMap<string, ArrayView>;
   readonly gpus: readonly GpuView[];
@@ -68,6 +70,7 @@ export const NOTHING: State = {
   cause: null,
   seq: null,
   jobs: new Map(),
+  older: false,
   arrays: new Map(),
   gpus: [],
   history: new Map(),
@@ -288,6 +291,7 @@ function forget(draft: Draft, kept: ReadonlySet<string>): void {
   if (ended.length > MOST_ENDED) {
     ended.sort((a, b) => (b.ended_at ?? 0) - (a.ended_at ?? 0));
     ended.slice(MOST_ENDED).forEach(view => draft.jobs.delete(view.id));
+    draft.older = true;
   }
   if ([...draft.reaches.keys()].some(id => !draft.jobs.has(id))) {
     draft.reaches = new Map([...draft.reaches].filter(([id]) => draft.jobs.has(id)));

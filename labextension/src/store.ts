@@ -37,6 +37,7 @@ export class Store {
   private _pauseMs = FIRST_PAUSE_MS;
   private _wanted = new Set<string>();
   private _arrays = new Map<string, number>(); // those that are shown, each with the timer to ask for it
+  private _listed = new Set<string>(); // those of them whose elements are wanted
   private _pending: Frame[] = [];
   private _questions = new Set<Question>();
   private _drawing = 0;
@@ -78,10 +79,13 @@ export class Store {
     }
   }
 
-  /** Make sure that this array is known, with its elements, or known to be unknown. */
-  wantArray(id: string): void {
-    if (!this._arrays.has(id)) {
-      this._arrays.set(id, 0);
+  /** Make sure that this array is known, with its elements if they are wanted, or known to be unknown. */
+  wantArray(id: string, elements = true): void {
+    if (!this._arrays.has(id) || (elements && !this._listed.has(id))) {
+      this._arrays.set(id, this._arrays.get(id) ?? 0);
+      if (elements) {
+        this._listed.add(id);
+      }
       void this._askArray(id);
     }
   }
@@ -187,7 +191,10 @@ export class Store {
 
   private async _askArray(id: string): Promise<void> {
     try {
-      const [whole, elements] = await Promise.all([api.array(id), api.elements(id, MOST_ELEMENTS)]);
+      const [whole, elements] = await Promise.all([
+        api.array(id),
+        this._listed.has(id) ? api.elements(id, MOST_ELEMENTS) : []
+      ]);
       elements.forEach(view => this._wanted.add(view.id));
       this._set(merge(this._state, elements, 'older', this._wanted));
       this._set({ ...this._state, arrays: new Map(this._state.arrays).set(id, whole) });
@@ -268,7 +275,10 @@ export class Store {
   /** After a snapshot: jobs that ended lately, `left` among them, which ended while we were away. */
   private async _fillIn(left: Set<string>): Promise<void> {
     try {
-      const recent = await api.recentJobs(RECENT);
+      const recent = await api.endedJobs(RECENT);
+      if (recent.length >= RECENT) {
+        this._set({ ...this._state, older: true });
+      }
       const away = recent.filter(view => left.delete(view.id));
       this._set(merge(merge(this._state, recent, 'older', this._wanted), away, 'newer', this._wanted));
       const wanted = [...this._wanted].filter(id => !this._state.jobs.has(id));

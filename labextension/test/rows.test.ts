@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { countsOf, elementOf, failedWords, nameOf, rangesOf, standing, toRepeat } from '../src/arraywords';
-import { besides, elementRows, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
+import { besides, elementRows, Filter, GROUP_PX, idOf, JOB_PX, Row, rowsOf, TALL_PX, topsOf, visible } from '../src/rows';
 import { between } from '../src/selection';
 import { JobView } from '../src/wire';
 import { job } from './views';
@@ -34,6 +34,17 @@ test('a filter and words narrow the list, whatever their case', () => {
   assert.deepEqual(names(rowsOf(JOBS, 'all', 'TRAIN big', 500)), ['# earlier 1', 'old']);
   assert.deepEqual(names(rowsOf(JOBS, 'all', 'vision', 500)), ['# today 1', 'done']);
   assert.deepEqual(rowsOf(JOBS, 'all', 'nothing like it', 500), []);
+});
+
+test('that older jobs are left out is said where they would stand, and an array is whole where nothing is filtered out', () => {
+  const saidBy = (views: JobView[], older: boolean): string[] =>
+    rowsOf(views, 'all', '', 500, new Set(), older).flatMap(row => (row.kind === 'group' && row.older ? [row.group] : []));
+  assert.deepEqual(saidBy(JOBS, true), ['earlier']);
+  assert.deepEqual(saidBy(JOBS.filter(view => view.id !== 'old'), true), ['today']);
+  assert.deepEqual(saidBy(JOBS, false), []);
+  const wholes = (filter: Filter, search: string): boolean[] =>
+    rowsOf(ELEMENTS, filter, search, 500).flatMap(row => (row.kind === 'array' ? [row.whole] : []));
+  assert.deepEqual([wholes('all', ' '), wholes('all', 'lr')], [[true], [false]]);
 });
 
 const ELEMENTS = [

@@ -66,6 +66,8 @@ test('the newest ended jobs are kept, and those that are shown', () => {
   const ended = Array.from({ length: MOST_ENDED + 10 }, (_, n) => job(`j${n}`, { phase: 'succeeded', ended_at: n }));
   const state = merge(NOTHING, [...ended, job('w')], 'newer', new Set(['j0']));
   assert.equal(state.jobs.size, MOST_ENDED + 2);
+  assert.ok(state.older);
+  assert.ok(!begun(job('a')).older);
   assert.deepEqual([state.jobs.has('j0'), state.jobs.has('j1'), state.jobs.has('w')], [true, false, true]);
 });
 

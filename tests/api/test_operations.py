@@ -189,3 +189,13 @@ def test_the_owner_of_a_host_is_its_administrator_and_may_list_everybodys_jobs(c
     assert [view["id"] for view in client.jobs(all_users=True)] == [job]
     assert [view["id"] for view in rest("GET", "jobs?user=somebody").json["items"]] == []
     assert rest("GET", "jobs?all_users=yes").error["field"] == "all_users"
+
+
+def test_jobs_that_have_ended_are_listed_by_themselves_however_many_wait(rest, client, command):
+    ended = client.submit(command("false", gpus=0, vram=None))
+    client.wait(ended)
+    client.submit(command("sleep", "600"))
+    waiting = [client.submit(command("true", vram="24564M", gpus=2)) for _ in range(3)]
+    assert [view["id"] for view in rest("GET", "jobs?ended=1&limit=2").json["items"]] == [ended]
+    assert len(rest("GET", "jobs?ended=0").json["items"]) == 2 + len(waiting)
+    assert rest("GET", "jobs?ended=yes").error["field"] == "ended"

@@ -80,6 +80,7 @@ class Host:
         }  # fmt: skip
         self._sockets: list[Any] = []
         self.arrays: dict[str, Any] = {}  # the answers to GET arrays/ID
+        self.ended: list[dict[str, Any]] = []  # the newest of the jobs that have ended
         if isinstance(page, Page):
             page = page.be_told()
         routes(page).add(re.compile(r"/gpusched/api/v1/"), self._answer)
@@ -103,7 +104,8 @@ class Host:
     def _answer(self, route: Any) -> None:
         path, _, _ = route.request.url.partition("/gpusched/api/v1/")[2].partition("?")
         if path == "jobs":
-            route.fulfill(json={"items": [], "next_cursor": None})
+            ended = self.ended if "ended=1" in route.request.url else []
+            route.fulfill(json={"items": ended, "next_cursor": None})
         elif path.removeprefix("arrays/") in self.arrays:
             route.fulfill(json=self.arrays[path.removeprefix("arrays/")])
         elif path == "health":

@@ -160,3 +160,39 @@ def test_a_real_array_is_held_released_and_runs_to_its_end(lab, page):
     expect(row).to_contain_text("3 succeeded")
     row.get_by_role("button").first.click()
     expect(page.find("entry").filter(has_text="#1, lr=0.2")).to_have_count(1)
+
+
+def test_of_an_array_of_which_only_the_newest_are_known_all_are_counted_and_run_again(lab, page):
+    """The page is told of the newest 200 that have ended; what it says and does is meant of all."""
+    known = [element(n, id=f"elem0{n}", phase="cancelled", ended_at=1.7e9 + n) for n in range(300, 500)]
+    host = Host(page, gpus=[gpu()])
+    host.ended = known
+    host.arrays["array001"] = {
+        "id": "array001", "name": "sweep", "user": "ann", "kind": "cell", "count": 500, "held": 0, "throttle": None,
+        "phases": {"succeeded": 53, "failed": 2, "cancelled": 445}, "submitted_at": 1.7e9,
+    }  # fmt: skip
+    asked = []
+
+    def again(route):
+        asked.append((route.request.method, route.request.url.rpartition("/v1/")[2].partition("?")[0]))
+        route.fulfill(status=201, json={"ids": ["elem9999"], "array_id": "array002"})
+
+    page.route(re.compile(r"/resubmit\b"), again)
+    page.open_lab(lab)
+    page.show_panel()
+    array = page.find("array")
+    expect(array).to_contain_text("500 jobs")
+    expect(array).to_contain_text("2 failed · 53 succeeded · 445 cancelled")
+    heading = page.find("panel").get_by_role("row").filter(has_text="Finished earlier")
+    expect(heading).to_contain_text("200+")
+    expect(page.find("older")).to_have_text("the newest; jupyter gpusched ls has all")
+    array.get_by_role("button").first.click()
+    expect(array).to_contain_text("200 of 500 are listed")
+    page.find("search").fill("elem0301")
+    expect(page.find("entry")).to_have_count(1)
+    page.find("search").fill("elem0001")
+    expect(page.find("no-jobs")).to_contain_text("None of the newest jobs is like that; jupyter gpusched ls has all.")
+    page.find("search").fill("")
+    array.get_by_role("button", name="Run 447 again").click()
+    wait_for(lambda: page.page.wait_for_timeout(10) or asked, "nothing is asked for")
+    assert asked == [("POST", "jobs/array001/resubmit")]
