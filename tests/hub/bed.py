@@ -311,8 +311,8 @@ class User:
 
     @property
     def kernel(self) -> Kernel:
-        """A kernel of this user's server, with our magics."""
-        if self._kernel is None:
+        """A kernel of this user's server, with our magics; another one after that server was stopped."""
+        if self._kernel is None or not self._kernel.answers():
             self._kernel = Kernel(self.base, self.token)
         return self._kernel
 
@@ -348,6 +348,15 @@ class Kernel:
         assert reply.status == 201, reply
         self._socket = _websocket(f"{base}/api/kernels/{reply.json['id']}/channels", token)
         self.run("import jupyter_gpusched\n%load_ext jupyter_gpusched")
+
+    def answers(self) -> bool:
+        """Whether its server and the proxy before it are still those that it was started with."""
+        from websocket import WebSocketException
+
+        with suppress(OSError, ValueError, WebSocketException):  # a socket that was closed gives empty words
+            self.run("")
+            return True
+        return False
 
     def run(self, code: str) -> str:
         asked = uuid.uuid4().hex
