@@ -126,7 +126,9 @@ def _machine_commands(commands: Any) -> None:
     simulate = _command(commands, "simulate", _simulate, "run a trace of jobs on a virtual clock")
     simulate.add_argument("trace", help="CSV of jobs, also compressed (.gz)", metavar="TRACE")
     simulate.add_argument("--gpus", type=_positive, required=True, help="cards of the machine", metavar="N")
-    simulate.add_argument("--vram", type=_positive, required=True, help="usable MiB of each card", metavar="MIB")
+    simulate.add_argument(
+        "--vram", type=_mib, required=True, help="usable memory of each card: 24G, or MiB", metavar="VRAM"
+    )
     simulate.add_argument("--policy", default="default", help="default, fifo, backfill, fair or module:factory")
     simulate.add_argument("--contention", action="store_true", help="jobs on one card slow each other down")
     simulate.add_argument("--out", required=True, help="where the schedule goes, as CSV", metavar="FILE")
@@ -179,6 +181,13 @@ def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _mib(text: str) -> int:
+    """An amount as everywhere else, or what traces have: whole MiB."""
+    from .core.quantities import parse_mib
+
+    return _positive(text) if text.isdigit() else int(parse_mib(text))
 
 
 def _client(*, start: bool = False) -> Client:
@@ -381,6 +390,7 @@ def _simulate(asked: argparse.Namespace) -> int:
 
     from .simulation import main as simulated
 
+    sys.path.append(str(Path.cwd()))  # where somebody tries out a policy of their own
     lines = simulated(
         Path(asked.trace),
         Path(asked.out),

@@ -7,6 +7,7 @@ a schedule has one line per run. Text in, values out; files are opened elsewhere
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from .policies import Priority
 from .quantities import Mib
 
 NEEDED = ("job_id", "user", "name", "submit_s", "duration_s", "gpus", "vram_mib")
-_PRIORITY = {0: Priority.LOW, 1: Priority.NORMAL, 2: Priority.HIGH}
+_PRIORITY = {"0": Priority.LOW, "1": Priority.NORMAL, "2": Priority.HIGH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def read_trace(lines: Iterable[str]) -> list[Traced]:
     for number, row in enumerate(rows, start=2):
         try:
             one = _traced(row)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError) as error:
             raise BadRequest(f"Line {number} of the trace cannot be read: {error}.") from None
         if one.job.id in seen:
             raise BadRequest(f"Line {number} of the trace: there are two jobs {one.job.id}.")
@@ -74,19 +75,30 @@ def schedule_lines(segments: Iterable[Segment]) -> Iterator[str]:
 
 
 def _traced(row: dict[str, str]) -> Traced:
-    at = float(row["submit_s"])
-    estimate = row.get("est_s")
+    at, duration_s = _amount(row, "submit_s"), _amount(row, "duration_s")
+    estimate = _amount(row, "est_s") if row.get("est_s") else None
+    level = row.get("priority") or "1"
+    if level not in _PRIORITY:
+        raise ValueError(f"priority {level!r} is none of 0 (low), 1 (normal) and 2 (high)")
     job = Job(
         id=row["job_id"],
         owner=row["user"],
         kind=Kind.COMMAND,
         name=row["name"],
-        request=Request(gpus=int(row["gpus"]), vram=Mib(int(float(row["vram_mib"])))),
-        priority=_PRIORITY[int(row.get("priority") or 1)],
+        request=Request(gpus=int(row["gpus"]), vram=Mib(int(_amount(row, "vram_mib")))),
+        priority=_PRIORITY[level],
         preemptible=bool(int(row.get("preemptible") or 0)),
         submitted_at=at,
         since=at,
-        time_limit_s=float(estimate) if estimate else None,
+        time_limit_s=estimate or None,
         grace_s=0.0,
     )
-    return Traced(job, max(1.0, float(row["duration_s"])), float(row.get("sm_pct") or 0.0) / 100.0)
+    compute = _amount(row, "sm_pct") / 100.0 if row.get("sm_pct") else 0.0
+    return Traced(job, max(1.0, duration_s), compute)
+
+
+def _amount(row: dict[str, str], column: str) -> float:
+    amount = float(row[column])
+    if not 0 <= amount < math.inf:
+        raise ValueError(f"{column} is {row[column]}, which is no amount from 0 on")
+    return amount

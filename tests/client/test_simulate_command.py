@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import sys
 
 import pytest
 
@@ -47,6 +48,21 @@ def test_the_schedule_is_written_and_nothing_is_said(capsys, trace, tmp_path):
     assert starts(out)["c"] == (2.0, 12.0)  # it is brief and passes b, which needs both cards
 
 
+def test_memory_is_given_as_everywhere_else_or_in_mib(capsys, trace, tmp_path):
+    for amount, out in (("1024", "mib.csv"), ("1G", "amount.csv")):
+        run(capsys, trace, "--gpus", 2, "--vram", amount, "--out", tmp_path / out)
+    assert (tmp_path / "mib.csv").read_text() == (tmp_path / "amount.csv").read_text()
+
+
+def test_a_policy_of_the_current_folder_is_found(capsys, trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "policy_lying_here.py").write_text("from jupyter_gpusched.core.policies import Fifo\n")
+    out = tmp_path / "schedule.csv"
+    run(capsys, trace, *MACHINE, "--policy", "policy_lying_here:Fifo", "--out", out)
+    assert starts(out)["c"][0] > 50.0
+
+
 def test_a_summary_says_in_numbers_how_good_it_is(capsys, trace, tmp_path):
     lines = run(capsys, trace, *MACHINE, "--out", tmp_path / "s.csv", "--summary").splitlines()
     told = {name: float(value) for name, value in (line.rsplit(None, 1) for line in lines)}
@@ -88,6 +104,9 @@ def test_compressed_files_are_read_and_written_with_the_same_bytes_each_time(cap
     ("text", "words", "said"),
     [
         (TRACE.splitlines()[0] + "\n", (), "has no jobs"),
+        (TRACE.replace("1,0,,100", "9,0,,100", 1), (), "Line 2 of the trace cannot be read: priority '9' is none of 0"),
+        (TRACE.replace("0,100,1,600", "0,-5,1,600"), (), "Line 2 of the trace cannot be read: duration_s is -5"),
+        (TRACE.replace("1,50,2,800", "1,nan,2,800"), (), "Line 3 of the trace cannot be read: duration_s is nan"),
         (TRACE, ("--policy", "fastest"), "Known: default, fifo, backfill, fair"),
         (TRACE, ("--out", "/proc/no/such/place.csv"), "cannot be written"),
     ],
