@@ -25,6 +25,9 @@ VERSION = 5
 LOG_BYTES = 5 * 2**20
 """Of the write-ahead log that is laid out beforehand: somewhat more than SQLite lets gather before it folds it in."""
 
+_SPARE = 20
+"""How often over there must be room for it: of a disk that is nearly full nothing is taken in advance."""
+
 _HERE = Path(__file__).parent
 
 
@@ -142,7 +145,9 @@ def lay_out_log(path: Path) -> None:
     with suppress(OSError):  # no log of this kind, or no room: then it grows
         descriptor = os.open(path.with_name(f"{path.name}-wal"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            if missing := max(0, LOG_BYTES - (size := os.fstat(descriptor).st_size)):
+            disk = os.fstatvfs(descriptor)
+            missing = max(0, LOG_BYTES - (size := os.fstat(descriptor).st_size))
+            if missing and disk.f_bavail * disk.f_frsize > _SPARE * LOG_BYTES:
                 os.pwrite(descriptor, bytes(missing), size)
                 os.fsync(descriptor)
         finally:

@@ -91,11 +91,11 @@ def test_a_card_stays_live_while_the_kernel_is_busy_restarts_and_the_page_is_rel
 
 
 def test_a_waiting_job_says_what_it_waits_for_and_leaves_at_one_click(lab, page):
-    page.open(lab.notebook("waits.ipynb", LOAD, gated("one"), "%gpujob --gpus 2 --name two ! true"))
+    page.open(lab.notebook("waits.ipynb", LOAD, gated("one"), "%gpujob --gpus 2 --name stands-behind ! true"))
     for cell in range(3):
         page.run(cell)
     page.show_panel()
-    waiting = page.find("panel").get_by_test_id("gpusched-entry").filter(has_text="two")
+    waiting = page.find("panel").get_by_test_id("gpusched-entry").filter(has_text="stands-behind")
     expect(waiting).to_contain_text("number 1 in the queue")
     waiting.get_by_test_id("gpusched-cancel").click()
     expect(waiting.get_by_test_id("gpusched-phase")).to_have_text("cancelled")

@@ -1,8 +1,10 @@
 """What the journal keeps, and what it gives back."""
 
+import os
 import stat
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -250,6 +252,19 @@ def test_commits_overwrite_the_log_that_was_laid_out_and_never_make_it_longer(pa
     for number in range(20):
         submit(store, epoch, make_job(f"job{number:05}"))
     assert log.stat().st_size == laid_out >= LOG_BYTES
+
+
+def test_of_a_disk_that_is_nearly_full_nothing_is_taken_in_advance(path, store, submit, make_job, monkeypatch):
+    real = os.fstatvfs
+
+    def nearly_full(descriptor):
+        told = real(descriptor)
+        return SimpleNamespace(f_bavail=LOG_BYTES // told.f_frsize, f_frsize=told.f_frsize)
+
+    monkeypatch.setattr(os, "fstatvfs", nearly_full)
+    submit(store, store.take_over(at=1.0, host="here"), make_job())
+    assert path.with_name(f"{path.name}-wal").stat().st_size < LOG_BYTES
+    assert len(store.jobs()) == 1
 
 
 def test_what_was_laid_out_beyond_its_frames_is_nothing_to_whoever_recovers_the_log(
