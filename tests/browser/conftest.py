@@ -72,11 +72,26 @@ class Shared:
 SHARED = Shared()
 
 
+FAILED = pytest.StashKey[bool]()
+"""Whether a test failed when it was last tried."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Playwright has an event loop of its own, with which tests of other folders could not have theirs."""
     yield
-    if nextitem is None or nextitem.path.parent != item.path.parent:
+    tried_again = (
+        item.stash.get(FAILED, False) and getattr(item, "execution_count", 2) < 2
+    )  # pytest-rerunfailures counts
+    if not tried_again and (nextitem is None or nextitem.path.parent != item.path.parent):
         SHARED.end()
 
 
@@ -308,13 +323,14 @@ def page(chromium: Any, lab: Lab, request: pytest.FixtureRequest, tmp_path: Path
     tabs = SHARED.get("tabs", lambda: nullcontext(Tabs(chromium.contexts[0])))
     alone = request.node.get_closest_marker("own_page") is not None
     page = Page(lambda *, told: tabs.new() if alone else tabs.take(told=told))
-    failed_before = request.session.testsfailed
     yield page
-    failed = request.session.testsfailed > failed_before
+    failed = request.node.stash.get(FAILED, False)
     tab = page.leave()
     if tab and failed:
         tab.page.screenshot(path=tmp_path / "last.png")
         shutil.copy(lab.log, tmp_path / "server.log")
+    if failed:
+        lab.cancel_all()  # what it began must not be in the way when it is tried again
     if tab and (failed or alone):
         tab.page.close()
     elif tab:
