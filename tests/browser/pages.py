@@ -46,6 +46,9 @@ TIDY = """async () => {
 }"""
 
 
+RELOADED = "() => performance.getEntriesByType('navigation')[0].type === 'reload'"
+
+
 class Tab:
     """A tab, and the address of the JupyterLab that is loaded in it."""
 
@@ -59,9 +62,12 @@ class Tab:
         self.page.goto("about:blank")
 
     def tidy(self) -> bool:
-        """Leave JupyterLab as it is when it comes up; whether that was possible, and the tab can be used again."""
+        """Leave JupyterLab as it is when it comes up; whether that was possible, and the tab can be used again.
+
+        What was loaded anew is left: a notebook comes back whenever it likes, and would stand before the next test's.
+        """
         forget_routes(self.page)
-        if self.lab and self.page.url.startswith(f"{self.lab}/lab"):
+        if self.lab and self.page.url.startswith(f"{self.lab}/lab") and not self.page.evaluate(RELOADED):
             return bool(self.page.evaluate(TIDY))
         self.blank()
         return True
