@@ -34,6 +34,7 @@ export function ArrayRow(props: Props): JSX.Element {
   const failed = failedWords(row.views, counts);
   const ended = endedOf(counts);
   const few = row.open && row.views.length < counts.count;
+  const listed = few ? `${trans.__('%1 of %2 are listed', row.views.length, counts.count)} · ` : ''; // first: the rest is cut off
   const drag = useDrag(row.id, row.group === 'waiting', props.say);
   return (
     <div
@@ -80,9 +81,9 @@ export function ArrayRow(props: Props): JSX.Element {
           </button>
           <span className="gpusched-count">{trans._n('%1 job', '%1 jobs', counts.count)}</span>
         </div>
-        <div className="gpusched-facts" title={`${standing(counts)} · ${row.id}`}>
+        <div className="gpusched-facts" title={`${listed}${standing(counts)} · ${row.id}`}>
+          {listed}
           <Stand counts={counts} /> · <code>{row.id}</code>
-          {few && ` · ${trans.__('%1 of %2 are listed', row.views.length, counts.count)}`}
         </div>
         {failed && (
           <div className="gpusched-why" title={failed} data-testid="gpusched-failed">

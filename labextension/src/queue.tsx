@@ -289,14 +289,15 @@ function Heading(props: { row: Extract<Row, { kind: 'group' }>; top: number; ind
     today: trans.__('Finished today'),
     earlier: trans.__('Finished earlier')
   };
+  const all = trans.__('the newest; %1 has all', 'jupyter gpusched ls');
   return (
     <div className="gpusched-group" role="row" aria-rowindex={props.index + 1} style={{ top: props.top }}>
       <span role="rowheader">
         {names[group]} <span className="gpusched-count">{older ? `${count}+` : count}</span>
       </span>
       {older && (
-        <span role="gridcell" className="gpusched-facts" data-testid="gpusched-older">
-          {trans.__('the newest; %1 has all', 'jupyter gpusched ls')}
+        <span role="gridcell" className="gpusched-facts" title={all} data-testid="gpusched-older">
+          {all}
         </span>
       )}
       {others > 0 && (
