@@ -27,12 +27,8 @@ EXPECTED = re.compile(
 )
 """What the browser says of servers that tests kill, of refusals, and of a host that is not there yet (503), which are
 answers: it always calls them errors."""
-NOT_OURS = re.compile(
-    r"/notebook_core\..*|Could not restore the debugger state|/jlab_core\..*: Comm not found for comm id"
-    r"|^Error: Disposed\n"
-)
-"""Known faults of JupyterLab's and Notebook 7's own: a theme without its settings, a debugger whose kernel ends, a
-widget's message to a page that was loaded anew, a notebook that is closed while its kernel starts."""
+OURS = "jupyter-gpusched"
+"""Stands in the address of all our scripts. What JupyterLab says of notebooks that are left is its own."""
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) {
@@ -46,7 +42,7 @@ TIDY = """async () => {
 }"""
 
 
-RELOADED = "() => performance.getEntriesByType('navigation')[0].type === 'reload'"
+RELOADED = "() => performance.navigation.type === 1"  # JupyterLab clears the entries by which one should ask
 
 
 class Tab:
@@ -157,12 +153,12 @@ class Page:
 
     def _note(self, error: Any) -> None:
         told = error.stack or str(error)
-        if "jupyter-gpusched" in told or not NOT_OURS.search(told):
+        if OURS in told:
             self.troubles.append(told)
 
     def _note_console(self, message: Any) -> None:
         told = f"{message.location.get('url', '')}: {message.text}"
-        if message.type == "error" and not EXPECTED.search(told) and not NOT_OURS.search(told):
+        if message.type == "error" and OURS in told and not EXPECTED.search(told):
             self.troubles.append(told)
 
     def route(self, pattern: re.Pattern[str], handler: Callable[[Route], Any]) -> None:
